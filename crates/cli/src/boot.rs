@@ -49,6 +49,12 @@ pub(crate) fn jobs_folder() -> Option<PathBuf> {
     base("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("ropeway/jobs"))
 }
 
+/// Returns `$XDG_STATE_HOME/ropeway/handles`, the records of persistent handles; `None` without a home
+/// folder.
+pub(crate) fn handles_folder() -> Option<PathBuf> {
+    base("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("ropeway/handles"))
+}
+
 /// Returns an XDG base directory; relative values are ignored, as the specification requires.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
     let given = std::env::var_os(variable)

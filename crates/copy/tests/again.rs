@@ -173,7 +173,10 @@ async fn a_file_that_only_differs_in_case_is_found_where_case_does_not_count() {
         case_sensitive: false,
         ..far().capabilities().clone()
     };
-    let (source, target) = (MemoryTree::new(), MemoryTree::new().with_capabilities(capabilities));
+    let (source, target) = (
+        MemoryTree::new(),
+        MemoryTree::new().with_capabilities(capabilities),
+    );
     source.insert_file(&path("d/Photo.JPG"), b"content").unwrap();
     age(&source, &path("d/Photo.JPG")).await;
     target.insert_file(&path("copy/d/photo.jpg"), b"content").unwrap();

@@ -29,6 +29,7 @@ mod foreign;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod handle_journal;
 mod interfaces;
 mod login;
 mod ops;
@@ -49,6 +50,7 @@ mod token;
 pub use accounts::Directory;
 pub use audit::{Audit, Record};
 pub use foreign::{ForeignClient, ForeignInfo, ForeignProtocol, ForeignSession, Translation, Translator};
+pub use handle_journal::{HandleJournal, HandleJournalError};
 pub use options::ServerOptions;
 pub use recycle_bin::{RecycleBin, RecycleLimits};
 pub use report::{KindReport, OpenReport, ServerReport, SessionReport, ShareReport};

@@ -83,6 +83,7 @@ impl ServerOptions {
             anonymous: false,
             guest: false,
             multichannel: true,
+            persistent_handles: false,
             leasing: true,
             compression: Algorithms {
                 lz4: true,

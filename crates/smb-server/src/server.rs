@@ -17,6 +17,8 @@ use crate::login::throttle::LoginThrottle;
 use crate::login::unauthenticated::UnauthenticatedConnections;
 use crate::ops::deliver::deliver;
 use crate::ops::external;
+use crate::ops::persistent::look_after;
+use crate::ops::restore::restore;
 use crate::options::ServerOptions;
 use crate::report::{self, ServerReport};
 use crate::share::Share;
@@ -94,6 +96,7 @@ impl Server {
         let connections_max = options.connections_max;
         let shared = Arc::new(SharedState::new(options, bound, event()?));
         external::listen(&shared);
+        restore(&shared);
         Ok(Self {
             shared,
             listeners,
@@ -168,6 +171,7 @@ impl Server {
             hub.poll_timeout().map(|due| due.saturating_sub(now))
         };
         deliver(&self.shared);
+        look_after(&self.shared);
         let wait = due.unwrap_or(WAIT_MAX).clamp(Duration::from_millis(10), WAIT_MAX);
         let timeout = Timespec {
             tv_sec: wait.as_secs() as i64,

@@ -10,6 +10,7 @@ use ropeway_vfs::store::{NodeOpen, Store};
 use ropeway_vfs::{ErrorKind, FileId, Kind, RelPath};
 
 use crate::files::short_name::NameView;
+use crate::handle_journal::HandleJournal;
 use crate::recycle_bin::RecycleBin;
 use crate::snapshots::ShareSnapshots;
 
@@ -54,6 +55,10 @@ pub struct Share {
     pub recycle_bin: Option<Arc<RecycleBin>>,
     /// Earlier states that clients may look at.
     pub snapshots: Option<Arc<ShareSnapshots>>,
+    /// Where persistent handles are kept. With it, the share is continuously available. All shares of
+    /// a folder have the same. It is read when the server starts: a share that gets one later keeps no
+    /// handles that are there from before.
+    pub journal: Option<Arc<HandleJournal>>,
 }
 
 impl Share {
@@ -100,6 +105,7 @@ impl Share {
             far: false,
             recycle_bin: None,
             snapshots: None,
+            journal: None,
         }
     }
 

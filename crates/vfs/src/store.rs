@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Op, Result};
 use crate::external::{ContentLease, Observer, Watching};
-use crate::metadata::{FileId, Xattr};
+use crate::metadata::{FileId, Timestamp, Xattr};
 use crate::path::{Name, RelPath};
 use crate::patience::Reachability;
 use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
@@ -306,6 +306,14 @@ pub trait Node: Send + Sync {
     /// As [`Self::stat`].
     fn stat_now(&self) -> Result<NodeStat> {
         self.stat()
+    }
+
+    /// Reads when the file was made, as the volume records it; `None` if it does not. Nobody can set it.
+    ///
+    /// # Errors
+    /// As [`Self::stat`].
+    fn birth(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
     }
 
     /// Sets times and DOS attributes.

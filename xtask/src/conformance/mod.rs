@@ -329,9 +329,16 @@ impl TestServer {
                 .flags(needs.flags)
                 .below(&scratch)
                 .log_to(&scratch.join("server.log"));
-            match needs.snapshot {
-                Some(_) => serve.flags(&[&snapshots]),
-                None => serve.share(SHARE, &share),
+            match (needs.snapshot, needs.available) {
+                (Some(_), _) => serve.flags(&[&snapshots]),
+                (None, Some(more)) => {
+                    let named = |name: &str, option: &str| format!("{name}={}{option}", share.display());
+                    let option = |name: &str| if name.starts_with("ca") { ":ca" } else { "" };
+                    let more = more.iter().map(|name| named(name, option(name)));
+                    let all: Vec<_> = std::iter::once(named(SHARE, ":ca")).chain(more).collect();
+                    serve.flags(&all.iter().map(String::as_str).collect::<Vec<_>>())
+                }
+                (None, None) => serve.share(SHARE, &share),
             }
         };
         let smbd = || {
@@ -362,7 +369,7 @@ impl TestServer {
             program: &self.smbtorture,
             logs: &self.logs,
             folder: &self.folder.path().join("share"),
-            limit: self.limit,
+            limit: self.limit.max(Duration::from_secs(needs.seconds)),
             smb1: self.kind != Kind::Serve,
             options: needs.options,
         };

@@ -16,6 +16,11 @@ pub(super) struct Needs {
     pub(super) file: bool,
     /// Name of the snapshot of the share, which has such a file.
     pub(super) snapshot: Option<&'static str>,
+    /// Names of further shares of the folder, where the share is to be continuously available; those
+    /// that begin with `ca` are, too.
+    pub(super) available: Option<&'static [&'static str]>,
+    /// Seconds that it takes, if that is more than the limit of other suites.
+    pub(super) seconds: u64,
 }
 
 impl Needs {
@@ -27,6 +32,8 @@ impl Needs {
             options: &[],
             file: false,
             snapshot: None,
+            available: None,
+            seconds: 0,
         };
         match suite {
             // Samba lets anonymous users in, at IPC$, where nothing else is said.
@@ -58,6 +65,23 @@ impl Needs {
                     "torture:twrp_file=testfile",
                 ],
                 snapshot: Some(SNAPSHOT),
+                ..plain
+            },
+            "smb2.persistent-open" => Self {
+                // Names that Samba's own tests have. What is skipped needs a share that scales out or a
+                // cluster; of the next suite also two tests that are switched off, or for Samba alone.
+                available: Some(&["ca_fo", "ca_fo_max_rwh", "fo"]),
+                ..plain
+            },
+            // It waits a second or more in each of some five hundred cases.
+            "smb2.persistent-open-reconnect-contended" => Self {
+                available: Some(&[]),
+                seconds: 1200,
+                ..plain
+            },
+            // One test of each is about persistent handles.
+            "smb2.replay" | "smb2.durable-v2-open" => Self {
+                available: Some(&[]),
                 ..plain
             },
             _ => plain,

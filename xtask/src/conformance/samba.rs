@@ -48,7 +48,7 @@ impl Samba {
     pub(super) fn pass_min(self) -> usize {
         match self {
             Self::V417 => 440,
-            Self::V425 => 540,
+            Self::V425 => 555,
         }
     }
 

@@ -16,7 +16,7 @@ use super::{AFTER_HELP, FarArgs, HttpArgs, ShareSpec, values};
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     disable_help_subcommand = true,
-    override_usage = "ropeway serve [OPTIONS] [NAME=]DIR|URL[:ro][:encrypt][:timemachine][:bin][:snapshots]...\n       ropeway serve user <add|rm|list>"
+    override_usage = "ropeway serve [OPTIONS] [NAME=]DIR|URL[:ro][:encrypt][:timemachine][:bin][:snapshots][:ca]...\n       ropeway serve user <add|rm|list>"
 )]
 pub(crate) struct ServeArgs {
     /// `serve user …`. To share a folder of that name, write ./user.
@@ -29,8 +29,9 @@ pub(crate) struct ServeArgs {
     /// Options follow the folder: `:ro` (clients cannot change anything), `:encrypt` (only
     /// clients that encrypt may connect), `:timemachine` (Macs are told that it takes their backups),
     /// `:bin` (deleted files are kept in `.recycle` for 30 days, in a tenth of the volume at most;
-    /// `:bin=7d,20G` for other limits) and `:snapshots` (clients may look at the snapshots that ZFS or
-    /// snapper make; `:snapshots=/data/.snap/*` for others, whose names say when). If the folder's own name ends like an option, add one more colon:
+    /// `:bin=7d,20G` for other limits), `:snapshots` (clients may look at the snapshots that ZFS or
+    /// snapper make; `:snapshots=/data/.snap/*` for others, whose names say when) and `:ca` (handles that
+    /// clients ask to persist survive a crash and a restart of the server). If the folder's own name ends like an option, add one more colon:
     /// `odd:ro:`. If it contains `=`, write it with a slash: `./a=b`.
     #[arg(value_name = "[NAME=]DIR|URL", value_parser = ShareSpec::parse)]
     pub(crate) shares: Vec<ShareSpec>,
@@ -194,6 +195,12 @@ pub(crate) struct ServeProtocolArgs {
     /// clients can neither lock nor read or write. See docs/serve.md.
     #[arg(long)]
     pub(crate) no_posix_locks: bool,
+    /// Folder for the records of persistent handles, for shares with `:ca` (default:
+    /// $XDG_STATE_HOME/ropeway/handles)
+    ///
+    /// Each shared folder has one of its own there. Only this user may have access to it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) handles: Option<PathBuf>,
 }
 
 /// Monitoring and discovery.

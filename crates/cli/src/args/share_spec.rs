@@ -1,4 +1,4 @@
-//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine][:bin][:snapshots]`, where DIR may be the URL of a far share.
+//! The value of a share: `[NAME=]DIR[:ro][:encrypt][:timemachine][:bin][:snapshots][:ca]`, where DIR may be the URL of a far share.
 
 use std::path::PathBuf;
 
@@ -27,6 +27,8 @@ pub(crate) struct ShareOptions {
     pub(crate) encrypt: bool,
     /// Whether Macs are told that it takes their backups.
     pub(crate) time_machine: bool,
+    /// Whether handles survive the server (`:ca`, continuously available).
+    pub(crate) available: bool,
     /// Whether deleted files are kept.
     pub(crate) bin: Option<BinSpec>,
     /// Where the snapshots lie that clients may look at.
@@ -118,6 +120,7 @@ fn without_options(text: &str) -> (&str, ShareOptions) {
             "ro" => options.read_only = true,
             "encrypt" => options.encrypt = true,
             "timemachine" => options.time_machine = true,
+            "ca" => options.available = true,
             "" => return (before, options),
             _ => {
                 let bin = option.strip_prefix("bin").and_then(BinSpec::parse);
@@ -214,6 +217,16 @@ mod tests {
         let (folder, options) = without_options("/srv:timemachine:encrypt");
         assert_eq!(folder, "/srv");
         assert!(options.time_machine && options.encrypt && !options.read_only);
+    }
+
+    #[test]
+    fn a_share_may_be_continuously_available() {
+        let (folder, options) = without_options("/srv:ca:encrypt");
+        assert_eq!((folder, options.available, options.encrypt), ("/srv", true, true));
+        assert_eq!(
+            without_options("/srv:cache"),
+            ("/srv:cache", ShareOptions::default())
+        );
     }
 
     #[test]

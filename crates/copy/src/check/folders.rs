@@ -183,8 +183,10 @@ impl Check {
     fn list_ahead(&mut self, stack: &[Place]) {
         let next = || stack.iter().rev().take(FOLDERS_MAX);
         let (left, right) = (&self.spec.source_path, &self.spec.target_path);
-        self.left_listings.want(next().map(|place| left.join_path(&place.left)));
-        self.right_listings.want(next().map(|place| right.join_path(&place.right)));
+        self.left_listings
+            .want(next().map(|place| left.join_path(&place.left)));
+        self.right_listings
+            .want(next().map(|place| right.join_path(&place.right)));
     }
 
     fn mapped(&self, name: &Name) -> Name {

@@ -212,7 +212,9 @@ impl<'a> Count<'a> {
             return Standing::Unknown;
         };
         match self.targets.list(&target_dir).await {
-            Ok(begun) => Standing::read(begun, STANDING_MAX).await.unwrap_or(Standing::Unknown),
+            Ok(begun) => Standing::read(begun, STANDING_MAX)
+                .await
+                .unwrap_or(Standing::Unknown),
             Err(error) if error.kind.is_absence() => Standing::Absent,
             Err(_) => Standing::Unknown,
         }

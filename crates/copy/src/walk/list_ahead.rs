@@ -71,7 +71,8 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.sum.fetch_sub(self.own.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.sum
+            .fetch_sub(self.own.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -370,8 +370,8 @@ impl Walker<'_> {
         }
         let direct = parent.visibility() == Visibility::Hidden;
         let existing_folder = existing.as_ref().filter(|existing| existing.is_dir());
-        let looked_equal =
-            existing_folder.is_some_and(|existing| self.dispatcher.decider.is_equal_folder(&metadata, existing));
+        let looked_equal = existing_folder
+            .is_some_and(|existing| self.dispatcher.decider.is_equal_folder(&metadata, existing));
         let mut inner = FolderInner {
             root: Arc::clone(self.root),
             xattrs: match looked_equal {

@@ -9,8 +9,8 @@ use ropeway_vfs::posix::{Permissions, XattrSet};
 use ropeway_vfs::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use ropeway_vfs::{Error, ErrorKind, Extent, Kind, Name, Op, Result, Timestamp, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fdatasync, fsync, ftruncate, futimens,
-    openat, readlinkat, utimensat,
+    AtFlags, CWD, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_OMIT, fdatasync, fsync, ftruncate,
+    futimens, openat, readlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -140,6 +140,14 @@ impl Node for LocalNode {
 
     fn stat(&self) -> Result<NodeStat> {
         self.true_stat().map(|stat| self.core.change_times.apply(stat))
+    }
+
+    fn birth(&self) -> Result<Option<Timestamp>> {
+        let fd = self.handle.fd(Op::Stat)?;
+        let stat = stat::raw(&fd, StatxFlags::BTIME).map_err(self.failed(Op::Stat))?;
+        let has = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let birth = stat.stx_btime;
+        Ok(has.then(|| Timestamp::from_unix(birth.tv_sec, birth.tv_nsec)))
     }
 
     fn change(&self, change: &NodeChange) -> Result<()> {

@@ -55,6 +55,8 @@ pub struct Config {
     pub guest: bool,
     /// Whether several connections may share a session.
     pub multichannel: bool,
+    /// Whether opens of some share may be persistent.
+    pub persistent_handles: bool,
     /// Whether leases are granted.
     pub leasing: bool,
     /// The compression algorithms supported (3.1.1 only).

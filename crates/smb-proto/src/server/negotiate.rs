@@ -217,6 +217,9 @@ impl Connection {
         if config.multichannel && both(Capabilities::MULTI_CHANNEL) {
             negotiated.capabilities |= Capabilities::MULTI_CHANNEL;
         }
+        if config.persistent_handles && both(Capabilities::PERSISTENT_HANDLES) {
+            negotiated.capabilities |= Capabilities::PERSISTENT_HANDLES;
+        }
         if config.leasing && both(Capabilities::DIRECTORY_LEASING) {
             negotiated.capabilities |= Capabilities::DIRECTORY_LEASING;
         }

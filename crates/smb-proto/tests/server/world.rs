@@ -46,6 +46,7 @@ pub(crate) fn server_config() -> Config {
         anonymous: false,
         guest: false,
         multichannel: true,
+        persistent_handles: false,
         leasing: true,
         compression: Algorithms {
             lz4: true,

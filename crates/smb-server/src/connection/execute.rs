@@ -67,11 +67,14 @@ impl Driver {
             Ok(Execution::Replied) => {}
             // Its wait for other clients says nothing about this server.
             Ok(Execution::Pending) => return self.defer(request, invocation, waiter),
+            // What the request has broken so far is told, and kept, before its job may answer.
             Ok(Execution::Offload(header, job)) => {
+                deliver(&self.shared);
                 self.submit_job(&request, &invocation, number, header, timed(timer, job));
                 return Ok(true);
             }
             Ok(Execution::OffloadWrite(job)) => {
+                deliver(&self.shared);
                 self.prepare_write(&request, &invocation, number, timed_write(timer, job));
                 return Ok(true);
             }

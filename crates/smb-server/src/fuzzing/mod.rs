@@ -18,6 +18,14 @@ use crate::share::Share;
 use crate::state::SharedState;
 use crate::testing::MemoryStore;
 
+/// Decodes what may be the record of a persistent handle, and encodes it again.
+///
+/// # Panics
+/// A record that was decoded is not the same after it was encoded.
+pub fn handle_record(bytes: &[u8]) {
+    crate::handle_journal::fuzz_record(bytes);
+}
+
 /// A server without a listener.
 pub struct FrameHost {
     shared: Arc<SharedState>,

@@ -40,6 +40,8 @@ pub(crate) struct Context<'a> {
     pub(crate) may_offload: bool,
     /// Also, its frame has its own buffer, which can be passed to a worker.
     pub(crate) may_offload_write: bool,
+    /// The client has sent more, or waits for other replies.
+    pub(crate) is_followed: bool,
     /// The request has waited and is executed again.
     pub(crate) is_retry: bool,
     /// What a thread prepares for the request, if it waits for that.

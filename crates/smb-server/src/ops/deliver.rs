@@ -1,11 +1,11 @@
-//! Delivery of the hub's events to connections.
+//! Delivery of the hub's events to connections, after what they depend on is in the journals.
 
 use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::Event;
 
 use super::close::remove_deleted;
-use super::range_locks;
+use super::{persistent, range_locks};
 use crate::state::SharedState;
 use crate::state::mailbox::Message;
 use crate::state::open::Handle;
@@ -13,8 +13,18 @@ use crate::state::open::Handle;
 /// Sends all events of the hub to the connections that they concern.
 pub(crate) fn deliver(shared: &Arc<SharedState>) {
     loop {
-        let Some(event) = shared.hub().poll_event() else {
-            return;
+        let next = {
+            let mut hub = shared.hub();
+            let is_settled = shared.kept_handles.have(hub.change_count());
+            is_settled.then(|| hub.poll_event())
+        };
+        let event = match next {
+            Some(Some(event)) => event,
+            Some(None) => return,
+            None => {
+                persistent::settle(shared);
+                continue;
+            }
         };
         match event {
             Event::Wake(waiter) => {

@@ -16,8 +16,10 @@ pub(super) mod ioctl;
 pub(super) mod lock;
 pub(super) mod name;
 pub(super) mod notify;
+pub(super) mod persistent;
 pub(super) mod range_locks;
 pub(super) mod rename;
+pub(super) mod restore;
 pub(super) mod session;
 pub(super) mod tree;
 

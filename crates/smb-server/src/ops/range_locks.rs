@@ -110,6 +110,12 @@ fn take(shared: &SharedState, open: &Open, steps: &[PosixStep]) -> TakeOutcome {
     TakeOutcome::Taken
 }
 
+/// Takes the POSIX locks of an open that comes back after a restart. Returns whether no local program
+/// holds one of them.
+pub(super) fn take_again(shared: &SharedState, open: &Open, steps: &[PosixStep]) -> bool {
+    matches!(take(shared, open, steps), TakeOutcome::Taken)
+}
+
 /// Restores the POSIX locks from before a step. Releases all of them with the last lock of the
 /// open.
 fn restore(shared: &SharedState, open: &Open, steps: &[PosixStep], to: impl Fn(&PosixStep) -> PosixLock) {

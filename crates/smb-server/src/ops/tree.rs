@@ -4,6 +4,7 @@ use ropeway_smb_proto::server::Tree;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::bare::{TreeDisconnectRequest, TreeDisconnectResponse};
 use ropeway_smb_wire::create::AccessMask;
+use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::tree_connect::{
     ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
 };
@@ -53,10 +54,15 @@ pub(super) fn connect(context: &mut Context<'_>) -> Outcome {
         if share.encrypt {
             share_flags |= ShareFlags::ENCRYPT_DATA;
         }
+        let mut capabilities = ShareCapabilities::default();
+        // [MS-SMB2] 3.3.5.7.
+        if share.journal.is_some() && context.protocol.dialect() >= Dialect::Smb300 {
+            capabilities |= ShareCapabilities::CONTINUOUS_AVAILABILITY;
+        }
         let response = TreeConnectResponse {
             share_type: ShareType::Disk,
             share_flags,
-            capabilities: ShareCapabilities::default(),
+            capabilities,
             maximal_access: share.access(),
         };
         let tree = Tree {

@@ -4,6 +4,7 @@
 
 pub(crate) mod cache_watch;
 pub(crate) mod figures;
+pub(crate) mod kept_handles;
 pub(crate) mod mailbox;
 pub(crate) mod open;
 pub(crate) mod posix_locks;
@@ -37,6 +38,7 @@ use crate::share::Share;
 use crate::token::Token;
 use cache_watch::CacheWatches;
 use figures::SessionFigures;
+use kept_handles::KeptHandles;
 use mailbox::{Mailbox, Message};
 use open::{Handle, Open};
 use posix_locks::PosixLocks;
@@ -90,6 +92,8 @@ pub(crate) struct SharedState {
     pub(crate) posix_locks: PosixLocks,
     /// Names of files that were removed through their short names.
     pub(crate) tunnel: Tunnel,
+    /// How far the journals of persistent handles are.
+    pub(crate) kept_handles: KeptHandles,
     /// Wakes the thread that waits for the hub's timers.
     timer: OwnedFd,
     sessions: Mutex<Sessions>,
@@ -142,7 +146,12 @@ impl Counters {
 impl SharedState {
     /// Creates the state of a server that listens on `addresses`. `timer` is an eventfd that wakes
     /// the thread which waits for the hub's timers.
-    pub(crate) fn new(options: ServerOptions, addresses: Vec<SocketAddr>, timer: OwnedFd) -> Self {
+    pub(crate) fn new(mut options: ServerOptions, addresses: Vec<SocketAddr>, timer: OwnedFd) -> Self {
+        let mut journals = options.shares.iter().filter_map(|share| share.journal.as_ref());
+        if let Some(journal) = journals.next() {
+            options.config.persistent_handles = true;
+            options.config.server_guid = journal.server_guid(options.config.server_guid);
+        }
         let netbios = options.config.names.netbios_computer.clone();
         let shares = options.shares.into_iter().map(|share| Some(Arc::new(share)));
         Self {
@@ -167,6 +176,7 @@ impl SharedState {
             cache_watches: Arc::default(),
             posix_locks: PosixLocks::new(options.posix_locks),
             tunnel: Tunnel::default(),
+            kept_handles: KeptHandles::default(),
             timer,
             sessions: Mutex::default(),
             tokens: Mutex::default(),

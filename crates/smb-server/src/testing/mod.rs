@@ -84,6 +84,7 @@ pub(crate) fn share() -> Arc<Share> {
         far: false,
         recycle_bin: None,
         snapshots: None,
+        journal: None,
     })
 }
 

@@ -14,6 +14,7 @@ mod limits;
 mod memory;
 mod microsoft;
 mod names;
+mod persistent;
 mod range_locks;
 mod raw;
 mod replaced_files;

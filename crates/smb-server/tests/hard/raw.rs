@@ -38,6 +38,8 @@ pub(crate) struct Raw {
     pub(crate) socket: TcpStream,
     pub(crate) dialect: Dialect,
     pub(crate) guid: Guid,
+    /// `Capabilities` of the NEGOTIATE.
+    pub(crate) capabilities: Capabilities,
     /// The next message id.
     pub(crate) next_id: u64,
     /// `CreditCharge` of the next requests.
@@ -49,8 +51,6 @@ pub(crate) struct Raw {
     pub(crate) signer: Option<Signer>,
     /// Algorithm of the signatures in 3.1.1.
     pub(crate) signing: SigningAlgorithm,
-    /// Capabilities of the NEGOTIATE.
-    pub(crate) capabilities: Capabilities,
     /// `PreviousSessionId` of the next login.
     pub(crate) previous: SessionId,
     /// The keys of the last login in dialect 3.0 and later.
@@ -86,6 +86,7 @@ impl Raw {
             socket,
             dialect: Dialect::Smb311,
             guid: Guid([9; 16]),
+            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
             next_id: 0,
             charge: 1,
             asks: 64,
@@ -93,7 +94,6 @@ impl Raw {
             tree: TreeId::default(),
             signer: None,
             signing: SigningAlgorithm::AesCmac,
-            capabilities: Capabilities::LARGE_MTU | Capabilities::LEASING | Capabilities::DIRECTORY_LEASING,
             previous: SessionId::default(),
             keys: None,
             may_be_silent: false,

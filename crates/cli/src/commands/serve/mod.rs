@@ -3,6 +3,7 @@
 //! ```text
 //! settings   flags → ServerOptions, system limits
 //! shares ─── [NAME=]DIR|URL[:ro][:encrypt] → folders and far shares, kept open across reloads
+//!   ├ handles  the journals of persistent handles
 //!   └ far    the far servers whose shares are served
 //!      └ write_back   the journals of --write-back
 //! kerberos   the key from a keytab, and which tickets are accepted
@@ -18,6 +19,7 @@ mod announce;
 mod audit;
 mod directory;
 mod far;
+mod handles;
 mod instructions;
 mod kerberos;
 mod phrase;
@@ -80,6 +82,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let trace = args.watch.trace.as_deref();
     let trace = trace.map(TraceWriter::start_run).transpose()?;
     let folders = Folders::new(settings::descriptors(options.connections_max), Arc::clone(&far));
+    let folders = folders.with_handles(args.protocol.handles.clone());
     let mut folders = folders.traced(trace.as_ref().map(TraceWriter::observer));
     options.shares = folders.set(wanted)?;
     let name = options.name.clone();

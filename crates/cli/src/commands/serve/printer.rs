@@ -245,6 +245,7 @@ mod tests {
             read_only: false,
             encrypt: false,
             time_machine: false,
+            available: false,
             bin: None,
             snapshots: None,
             anonymous: false,

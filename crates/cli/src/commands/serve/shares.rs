@@ -1,4 +1,4 @@
-//! The shares: `[NAME=]DIR[:ro][:encrypt][:bin][:snapshots]…` or `[NAME=]URL…`, and their open folders and far shares.
+//! The shares: `[NAME=]DIR[:ro][:encrypt][:bin][:snapshots][:ca]…` or `[NAME=]URL…`, and their open folders and far shares.
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ropeway_copy::is_temporary;
 use ropeway_live::format;
 use ropeway_local::{LocalStore, SnapshotFolder, StoreOptions};
-use ropeway_smb_server::{Links, RecycleBin, RecycleLimits, Share, ShareSnapshots};
+use ropeway_smb_server::{HandleJournal, Links, RecycleBin, RecycleLimits, Share, ShareSnapshots};
 use ropeway_smb_wire::Text;
 use ropeway_smb_wire::upcase;
 use ropeway_vfs::decorate::traced_store::TracedStore;
@@ -17,6 +17,7 @@ use ropeway_vfs::store::{Snapshots as _, Store};
 use ropeway_vfs::trace::SharedObserver;
 
 use super::far::FarServers;
+use super::handles;
 use crate::args::{BinSpec, ServeArgs, ServeLinks, ShareSpec, SnapshotSpec, check_share_name};
 use crate::failure::{Failure, code};
 use crate::place::Place;
@@ -36,6 +37,8 @@ pub(super) struct RequestedShare {
     pub(super) encrypt: bool,
     /// Whether Macs are told that it takes their backups.
     pub(super) time_machine: bool,
+    /// Whether handles survive the server.
+    pub(super) available: bool,
     /// How deleted files are kept; with the number of days.
     pub(super) bin: Option<BinSpec>,
     /// Where the snapshots lie that clients may look at.
@@ -95,6 +98,12 @@ impl RequestedShare {
                     .hint("ask that server for its own snapshots: smb://…/@GMT-2026.11.26-04.25.00"),
             );
         }
+        if spec.options.available && place.local().is_none() {
+            return Err(
+                Failure::usage(format!("{place}: :ca is for folders of this machine"))
+                    .hint("leave out :ca: the far server would not keep its own handles for this one"),
+            );
+        }
         if bin.is_some() && spec.options.read_only {
             return Err(
                 Failure::usage(format!("nothing is deleted in {name}, which is read-only"))
@@ -107,6 +116,7 @@ impl RequestedShare {
             read_only: spec.options.read_only,
             encrypt: spec.options.encrypt,
             time_machine: spec.options.time_machine,
+            available: spec.options.available,
             bin,
             snapshots: spec.options.snapshots.clone(),
             anonymous: false,
@@ -130,6 +140,9 @@ impl RequestedShare {
         }
         if self.time_machine {
             shown.push_str(", for Time Machine");
+        }
+        if self.available {
+            shown.push_str(", continuously available");
         }
         if let Some(bin) = self.bin {
             let days = bin.days.unwrap_or(BIN_DAYS);
@@ -164,7 +177,7 @@ fn cannot_share(folder: &Path, cause: &str) -> Failure {
     let hint = if text == "user" {
         "put the command for users first: `ropeway serve user list --users FILE`"
     } else if text.contains(':') {
-        "only the options :ro, :encrypt, :timemachine, :bin (:bin=30d,20G) and :snapshots can follow a folder"
+        "only the options :ro, :encrypt, :timemachine, :bin (:bin=30d,20G), :snapshots and :ca can follow a folder"
     } else {
         "choose a folder that this user can read"
     };
@@ -220,6 +233,8 @@ pub(super) struct Folders {
     open: Vec<Folder>,
     descriptors: usize,
     far: Arc<FarServers>,
+    /// Where the journals of handles lie; `None` for their default.
+    handles: Option<PathBuf>,
     /// Receives the operations on all of them.
     observer: Option<SharedObserver>,
 }
@@ -232,6 +247,7 @@ struct Folder {
     store: Arc<dyn Store>,
     bin: Option<Arc<RecycleBin>>,
     snapshots: Option<Arc<ShareSnapshots>>,
+    journal: Option<Arc<HandleJournal>>,
 }
 
 fn id_of(place: &Place) -> Result<Option<(u64, u64)>, Failure> {
@@ -312,8 +328,15 @@ impl Folders {
             open: Vec::new(),
             descriptors,
             far,
+            handles: None,
             observer: None,
         }
+    }
+
+    /// Sets where the journals of handles lie.
+    pub(super) fn with_handles(mut self, handles: Option<PathBuf>) -> Self {
+        self.handles = handles;
+        self
     }
 
     /// Records the operations on all that is opened from now on.
@@ -359,12 +382,20 @@ impl Folders {
                 }
                 _ => None,
             };
+            let journal = match (wanted.available, wanted.place.local()) {
+                (true, Some(folder)) => match known().find_map(|folder| folder.journal.clone()) {
+                    Some(journal) => Some(journal),
+                    None => Some(handles::start(folder, self.handles.as_deref())?),
+                },
+                _ => None,
+            };
             open.push(Folder {
                 wanted,
                 id,
                 store,
                 bin,
                 snapshots,
+                journal,
             });
         }
         let before = std::mem::replace(&mut self.open, open);
@@ -424,6 +455,7 @@ fn shared(folder: &Folder) -> Share {
     share.links = wanted.links;
     share.recycle_bin.clone_from(&folder.bin);
     share.snapshots.clone_from(&folder.snapshots);
+    share.journal.clone_from(&folder.journal);
     share.far = wanted.is_far();
     // A far server reports by itself what it hides.
     share.hide_dot_files = !share.far;
@@ -441,6 +473,7 @@ mod tests {
         read_only: true,
         encrypt: false,
         time_machine: false,
+        available: false,
         bin: None,
         snapshots: None,
     };

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::accounts::Accounts;
 use super::audit::Writer;
+use super::handles;
 use super::printer::Printer;
 use super::settings::check_shares;
 use super::shares::{Folders, RequestedShare, requested};
@@ -112,6 +113,7 @@ impl Reload {
         let wanted = requested(&args)?;
         check_shares(&self.args, &wanted)?;
         let before: Vec<RequestedShare> = self.folders.now().cloned().collect();
+        handles::check_reload(&before, &wanted)?;
         let mut changes = restarts(&self.args, &args);
         if self.folders.is_current(&wanted) {
             return Ok(changes);

@@ -54,3 +54,25 @@ fn times_are_kept_or_refused() {
         }
     }
 }
+
+/// A creation time may be set, the time of birth may not.
+#[test]
+fn the_birth_is_that_of_the_volume() {
+    for folder in folders() {
+        let store = store(folder.path());
+        let node = put(&store, "f", b"content");
+        let born = node.birth().unwrap();
+        let set = NodeChange {
+            created: Some(Timestamp::from_unix(1_000_000_000, 0)),
+            ..NodeChange::default()
+        };
+        node.change(&set).unwrap();
+        assert_eq!(node.birth().unwrap(), born);
+        std::fs::remove_file(folder.path().join("f")).unwrap();
+        let second = put(&store, "f", b"content");
+        if born.is_some() {
+            // Clocks of volumes tick some milliseconds apart.
+            assert!(second.birth().unwrap() >= born);
+        }
+    }
+}

@@ -73,17 +73,15 @@ impl Hub {
         }
     }
 
-    /// Closes the opens of a lease that have no connection once the lease has no handle caching,
-    /// even if the lease has other opens.
+    /// Closes the durable opens of a lease that have no connection once the lease has no handle
+    /// caching, even if the lease has other opens.
     fn release_absent(&mut self, now: Duration, name: LeaseName) {
         let held = self
             .leases
             .get(name)
             .filter(|held| !held.caching.state.contains(H));
         let opens = held.into_iter().flat_map(|held| held.opens.iter().copied());
-        let absent: Vec<_> = opens
-            .filter(|open| self.info(*open).is_some_and(|info| info.connection.is_none()))
-            .collect();
+        let absent: Vec<_> = opens.filter(|open| self.is_disposable(*open)).collect();
         for open in absent {
             self.close_absent(now, open);
         }
@@ -116,13 +114,14 @@ impl Hub {
             })
     }
 
-    fn send_break(&mut self, now: Duration, holder: Holder, notice: BreakNotice) {
+    pub(super) fn send_break(&mut self, now: Duration, holder: Holder, notice: BreakNotice) {
         if notice.ack {
             let due = now.saturating_add(Duration::from_millis(self.limits.break_timeout_ms));
             self.set_timer(due, Timer::Break(holder));
         }
-        if let Some(order) = self.break_order(holder, notice) {
-            self.events.push_back(Event::Break(order));
+        match self.break_order(holder, notice) {
+            Some(order) => self.events.push_back(Event::Break(order)),
+            None => self.keep_break(holder),
         }
     }
 

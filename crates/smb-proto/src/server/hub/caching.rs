@@ -38,6 +38,8 @@ pub(super) struct Breaking {
     pub(super) requested: LeaseState,
     /// The state that all breaks requested so far lead to.
     pub(super) required: LeaseState,
+    /// Whether nobody was there to be told: the holder's opens are persistent and have no client.
+    pub(super) unsent: bool,
 }
 
 /// A break notification for the client.
@@ -99,6 +101,7 @@ impl Caching {
             self.breaking = Some(Breaking {
                 requested: to,
                 required,
+                unsent: false,
             });
         } else {
             self.state = to;

@@ -33,6 +33,7 @@ impl Hub {
         self.wake_own_lock_waiters(id);
         let open = self.tables.remove(id)?;
         self.creates.closed(id);
+        self.persistent.removed(&open);
         self.clear_timer(Timer::Durable(id));
         let holder = Self::holder(&open);
         let gone = match holder {
@@ -151,6 +152,7 @@ impl Hub {
                 }
             }
         }
+        self.file_changed(&file);
         Ok(())
     }
 
@@ -230,6 +232,7 @@ impl Hub {
         if let Some(base) = self.tables.bases.get_mut(&file.base()) {
             base.mark(file.stream.as_ref(), deletion);
         }
+        self.file_changed(&file);
         if directory {
             let opens: Vec<_> = self.tables.opens_of(&file).map(|open| open.info.id).collect();
             for open in opens {

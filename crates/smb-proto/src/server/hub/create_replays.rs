@@ -1,5 +1,6 @@
 //! The creates that a client may replay, by their create guid ([MS-SMB2] 3.3.5.9.10).
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ropeway_smb_wire::{Guid, SessionId};
@@ -54,6 +55,19 @@ impl CreateReplays {
         self.done(waiter);
         self.slots.insert(key, Slot::Made(open));
         self.made.insert(open, key);
+    }
+
+    /// Makes the create of a restored open replayable, unless another one has its guid.
+    pub(super) fn restored(&mut self, key: Key, open: OpenId) {
+        if let Entry::Vacant(slot) = self.slots.entry(key) {
+            slot.insert(Slot::Made(open));
+            self.made.insert(open, key);
+        }
+    }
+
+    /// Whether the create of an open may be replayed: `Open.IsReplayEligible`.
+    pub(super) fn is_replayable(&self, open: OpenId) -> bool {
+        self.made.contains_key(&open)
     }
 
     /// Removes a create that was answered without an open.

@@ -26,6 +26,8 @@ pub struct ReconnectRequest {
     pub file_id: FileId,
     /// The create guid, in version 2.
     pub create_guid: Option<Guid>,
+    /// Whether the flag for persistent opens is set, on a tree that has them.
+    pub persistent: bool,
     /// The lease context, if present.
     pub lease: Option<LeaseRequest>,
     /// The path. It must match the open's if there is a lease.
@@ -48,46 +50,57 @@ pub struct ReconnectRequest {
 
 impl Hub {
     /// Makes an open durable, if the client may cache its handle ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10).
+    /// A persistent open needs no caching, and may be one of a folder
+    /// (smb2.persistent-open.leaselevels, directory-disconnect).
     pub(super) fn make_durable(&mut self, id: OpenId, request: &OpenRequest) -> Option<DurableGrant> {
         let wish = request.durable?;
         let open = self.tables.opens.get(&id)?;
-        if request.directory || !self.holds(open, H) {
+        let persistent = self.may_persist(&wish);
+        if !persistent && (request.directory || !self.holds(open, H)) {
             return None;
         }
         let durability = match wish {
             DurableOpenRequest::V1 => Durability {
                 create_guid: None,
                 timeout_ms: self.limits.durable_timeout_ms,
+                persistent: false,
             },
             DurableOpenRequest::V2 {
                 create_guid,
                 timeout_ms,
+                ..
             } => Durability {
                 create_guid: Some(create_guid),
                 timeout_ms: match timeout_ms {
+                    0 if persistent => self.limits.persistent_timeout_ms,
                     0 => self.limits.durable_timeout_ms,
                     asked => asked.min(self.limits.durable_timeout_max_ms),
                 },
+                persistent,
             },
         };
         self.tables.opens.get_mut(&id)?.durable = Some(durability);
+        if let Some(guid) = durability.create_guid.filter(|_| persistent) {
+            self.persistent.add(guid, id);
+        }
         Some(durability.grant())
     }
 
-    fn holds(&self, open: &Open, what: LeaseState) -> bool {
+    pub(super) fn holds(&self, open: &Open, what: LeaseState) -> bool {
         let caching = self.caching(Self::holder(open));
         caching.is_some_and(|caching| caching.state.contains(what))
     }
 
     /// Returns whether an open survives the loss of its connection: it is durable, caches its
     /// handle, no break is in progress, no deletion is pending, and if it has locks it caches
-    /// writes (smb2.durable-open.lock-noW-lease).
+    /// writes (smb2.durable-open.lock-noW-lease). A persistent open survives in any case.
     fn survives(&self, open: &Open) -> bool {
-        open.durable.is_some()
-            && self.holds(open, H)
-            && !self.is_breaking(Self::holder(open))
-            && !self.delete_pending(&open.info.file)
-            && (open.lock_count == 0 || self.holds(open, W))
+        open.is_persistent()
+            || open.durable.is_some()
+                && self.holds(open, H)
+                && !self.is_breaking(Self::holder(open))
+                && !self.delete_pending(&open.info.file)
+                && (open.lock_count == 0 || self.holds(open, W))
     }
 
     /// Handles the loss of a connection ([MS-SMB2] 3.3.7.1). `moved` lists the sessions that have
@@ -139,6 +152,9 @@ impl Hub {
         self.wake_own_lock_waiters(id);
         let due = now.saturating_add(Duration::from_millis(durable.timeout_ms.into()));
         self.set_timer(due, Timer::Durable(id));
+        if durable.persistent {
+            self.client_left(now, id);
+        }
         None
     }
 
@@ -170,6 +186,8 @@ impl Hub {
             open.info.session = session;
             open.info.tree = tree;
             open.info.client = client;
+            // Its record names the client.
+            self.persistent.changed_if(open);
             let file = open.info.file.clone();
             self.tables.attach(id, connection, session);
             if let Some(stream) = self.tables.stream_mut(&file) {
@@ -187,21 +205,24 @@ impl Hub {
     /// no durable context.
     ///
     /// # Errors
-    /// `STATUS_OBJECT_NAME_NOT_FOUND` if there is no such open, it still has a client, or guid or
-    /// lease differ; `STATUS_INVALID_PARAMETER` if the name differs; `STATUS_ACCESS_DENIED` for
+    /// `STATUS_OBJECT_NAME_NOT_FOUND` if there is no such open, it still has a client, or guid,
+    /// lease or persistence differ; `STATUS_INVALID_PARAMETER` if the name differs; `STATUS_ACCESS_DENIED` for
     /// another user; `STATUS_TOO_MANY_OPENED_FILES`.
-    pub fn reconnect(&mut self, request: &ReconnectRequest) -> Result<Granted, NtStatus> {
+    pub fn reconnect(&mut self, now: Duration, request: &ReconnectRequest) -> Result<Granted, NtStatus> {
         let id = OpenId::from_persistent(request.file_id);
-        let open = self
-            .tables
-            .opens
-            .get(&id)
-            .ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
+        let id = match self.tables.opens.contains_key(&id) {
+            true => Some(id),
+            false => self.persistent_by_guid(request),
+        };
+        let open = id.and_then(|id| self.tables.opens.get(&id));
+        let open = open.ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
         self.check_reconnect(open, request)?;
+        let id = open.info.id;
         if self.session_open_count(request.session) >= self.limits.opens_per_session_max {
             return Err(NtStatus::TOO_MANY_OPENED_FILES);
         }
         let (lease, oplock) = (open.lease, level_of(open.oplock.state));
+        self.renew_lease(id, request.lease.as_ref());
         let (connection, session) = (request.connection, request.session);
         self.attach_client(id, connection, session, request.tree, request.client);
         if let Some(open) = self.tables.opens.get_mut(&id) {
@@ -209,7 +230,7 @@ impl Hub {
             // requests.
             open.sequence.advance(request.channel_sequence);
         }
-        Ok(Granted {
+        let granted = Granted {
             open: id,
             oplock: if lease.is_some() {
                 OplockLevel::Lease
@@ -219,14 +240,20 @@ impl Hub {
             lease: lease.and_then(|name| self.leases.granted(name, request.lease.as_ref())),
             durable: None,
             replayed: true,
-        })
+        };
+        self.send_kept_break(now, id);
+        Ok(granted)
     }
 
-    fn check_reconnect(&self, open: &Open, request: &ReconnectRequest) -> Result<(), NtStatus> {
+    pub(super) fn check_reconnect(&self, open: &Open, request: &ReconnectRequest) -> Result<(), NtStatus> {
         let missing = Err(NtStatus::OBJECT_NAME_NOT_FOUND);
         let Some(durable) = open.durable.filter(|_| open.info.connection.is_none()) else {
             return missing;
         };
+        // [MS-SMB2] 3.3.5.9.12; version 1 has no such flag.
+        if durable.persistent && !request.persistent {
+            return missing;
+        }
         // Version 1 also finds opens of version 2 (smb2.durable-v2-open.reopen2b), and version 2
         // with a zero guid finds those of version 1 (smb2.durable-open.reopen2-lease).
         let guid = durable.create_guid.unwrap_or_default();

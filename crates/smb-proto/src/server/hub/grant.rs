@@ -4,7 +4,7 @@ use ropeway_smb_wire::create_context::LeaseState;
 
 use super::Hub;
 use super::caching::{H, NONE, R, W, state_of, valid};
-use super::ids::{Holder, LeaseName};
+use super::ids::{FileKey, Holder, LeaseName};
 use super::open::OpenRequest;
 
 impl Hub {
@@ -26,20 +26,22 @@ impl Hub {
     ///   did not break it.
     /// * Handle caching excludes oplocks of others, and an oplock excludes handle leases of others
     ///   (smb2.lease.oplock).
-    /// * Nothing is granted over locked bytes.
+    /// * Nothing is granted over locked bytes: those of a file of this size; `None` if the file is
+    ///   emptied.
     pub(super) fn grantable(
         &self,
-        request: &OpenRequest,
+        file: &FileKey,
+        size: Option<u64>,
         own: Option<LeaseName>,
         wanted: LeaseState,
     ) -> LeaseState {
-        if wanted.is_empty() || self.has_locks_within(request) {
+        if wanted.is_empty() || self.has_locks_within(file, size) {
             return NONE;
         }
         let own_lease = own.and_then(|name| self.leases.get(name));
         let own = own.map(Holder::Lease);
         let mut can = wanted;
-        if let Some(summary) = self.tables.stream(&request.file).map(|stream| &stream.summary) {
+        if let Some(summary) = self.tables.stream(file).map(|stream| &stream.summary) {
             if summary.is_written_by_others(own) {
                 return NONE;
             }
@@ -60,10 +62,10 @@ impl Hub {
         valid(can)
     }
 
-    fn has_locks_within(&self, request: &OpenRequest) -> bool {
-        let emptied = request.overwrites || !request.existed;
-        let stream = self.tables.stream(&request.file);
-        !emptied
-            && stream.is_some_and(|stream| stream.locks.iter().any(|lock| lock.range.offset < request.size))
+    fn has_locks_within(&self, file: &FileKey, size: Option<u64>) -> bool {
+        let (Some(size), Some(stream)) = (size, self.tables.stream(file)) else {
+            return false;
+        };
+        stream.locks.iter().any(|lock| lock.range.offset < size)
     }
 }

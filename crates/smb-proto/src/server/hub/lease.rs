@@ -134,6 +134,42 @@ impl Leases {
         }
     }
 
+    /// Adds a restored open to a lease, creating the lease if needed. Records of opens of one lease
+    /// were written one by one: the lower state and the later epoch apply. The client knows the
+    /// state of the later epoch, here as `kept`; if less than that is left, it must see a change.
+    pub(super) fn restore(
+        &mut self,
+        name: LeaseName,
+        (open, non_stat): (OpenId, bool),
+        file: &FileKey,
+        (kept, epoch): (LeaseState, Option<u16>),
+        state: LeaseState,
+        is_folder: bool,
+    ) {
+        self.1 += usize::from(is_folder && !self.0.contains_key(&name));
+        let held = self.0.entry(name).or_insert_with(|| LeaseEntry {
+            file: file.clone(),
+            is_folder,
+            caching: Caching {
+                state: kept,
+                breaking: None,
+            },
+            epoch,
+            opens: BTreeSet::new(),
+            non_stat: 0,
+        });
+        let mut known = held.caching.state;
+        if let (Some(held), Some(epoch)) = (&mut held.epoch, epoch)
+            && epoch.wrapping_sub(*held) < 0x8000
+        {
+            (*held, known) = (epoch, kept);
+        }
+        held.lower(known, valid(held.caching.state & state));
+        if held.opens.insert(open) {
+            held.non_stat += usize::from(non_stat);
+        }
+    }
+
     /// Removes an open from a lease. Returns whether the lease went with its last open.
     pub(super) fn leave(&mut self, name: LeaseName, (open, non_stat): (OpenId, bool)) -> bool {
         let Some(held) = self.0.get_mut(&name) else {
@@ -154,7 +190,10 @@ impl Leases {
     pub(super) fn granted(&self, name: LeaseName, ask: Option<&LeaseRequest>) -> Option<GrantedLease> {
         let held = self.0.get(&name)?;
         let mut flags = LeaseFlags::default();
-        if held.caching.breaking.is_some() {
+        // A break that the client was not told of yet follows the response
+        // (smb2.persistent-open-reconnect-contended).
+        let unsent = held.caching.breaking.is_some_and(|breaking| breaking.unsent);
+        if held.caching.breaking.is_some() && !unsent {
             flags |= LeaseFlags::BREAK_IN_PROGRESS;
         }
         let parent = ask.and_then(|ask| ask.v2).and_then(|v2| v2.parent);
@@ -171,9 +210,19 @@ impl Leases {
             Some(epoch) => GrantedLease::V2(LeaseV2 {
                 lease,
                 parent_lease_key: parent.unwrap_or_default(),
-                epoch,
+                epoch: epoch.wrapping_sub(u16::from(unsent)),
             }),
         })
+    }
+}
+
+impl LeaseEntry {
+    /// Lowers the state without a break. `known` is what the client knows.
+    pub(super) fn lower(&mut self, known: LeaseState, state: LeaseState) {
+        self.caching.state = state;
+        if state != known {
+            self.epoch = self.epoch.map(|epoch| epoch.wrapping_add(1));
+        }
     }
 }
 

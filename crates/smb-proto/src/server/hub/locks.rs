@@ -77,6 +77,7 @@ impl Hub {
         if sequence.is_some_and(|sequence| self.is_replayed_lock(open, sequence)) {
             return LockOutcome::Granted;
         }
+        self.open_changed(open);
         let outcome = match elements.len() {
             ..=ELEMENTS_MAX if request.unlocks() => self.unlock_all(open, &file, elements),
             _ => self.lock_all(request, &file),

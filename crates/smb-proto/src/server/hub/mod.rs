@@ -41,9 +41,11 @@ mod locks;
 mod notify;
 mod open;
 mod paths;
+mod persistent;
 mod posix;
 mod range;
 mod replay;
+mod restore;
 mod sequence;
 mod share_mode;
 mod summary;
@@ -66,13 +68,16 @@ pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
 pub use locks::{LockOutcome, RangeLockRequest};
 pub use notify::WatchOutcome;
 pub use open::{AppInstance, Granted, OpenOutcome, OpenRequest};
-pub use posix::{PosixLock, PosixPlan, PosixStep};
+pub use persistent::{KeptCaching, KeptDeletion, KeptLock, PersistentChange, PersistentOpen};
+pub use posix::{PosixLock, PosixPlan, PosixStep, posix_locks_of};
 pub use replay::CountedRequest;
+pub use restore::RestoreError;
 pub use table::OpenInfo;
 
 use create_replays::CreateReplays;
 use ids::Holder;
 use lease::Leases;
+use persistent::PersistentOpens;
 use ropeway_smb_wire::SessionId;
 use ropeway_smb_wire::create_context::LeaseState;
 use table::{Open, Tables};
@@ -104,6 +109,11 @@ pub struct HubLimits {
     pub durable_timeout_ms: u32,
     /// The longest time that a client may ask for: 300 s (smb2.durable-v2-open.create-blob).
     pub durable_timeout_max_ms: u32,
+    /// How long a persistent open waits for its client if the client does not say: longer than
+    /// for durable opens, since the server itself may have to start in that time.
+    pub persistent_timeout_ms: u32,
+    /// Number of persistent opens; further ones are durable only. Each has a record on the disk.
+    pub persistent_max: usize,
 }
 
 impl Default for HubLimits {
@@ -120,6 +130,8 @@ impl Default for HubLimits {
             break_timeout_ms: 35_000,
             durable_timeout_ms: 60_000,
             durable_timeout_max_ms: 300_000,
+            persistent_timeout_ms: 120_000,
+            persistent_max: 16_384,
         }
     }
 }
@@ -143,6 +155,7 @@ pub struct Hub {
     tables: Tables,
     leases: Leases,
     creates: CreateReplays,
+    persistent: PersistentOpens,
     watches: Watches,
     waits: WaitQueue,
     due: HashMap<Timer, Duration>,
@@ -273,6 +286,7 @@ impl Hub {
         let Some(file) = file.cloned() else {
             return;
         };
+        self.caching_changed(holder);
         if let Some(stream) = self.tables.stream_mut(&file) {
             stream.summary.set_caching(holder, state);
         }

@@ -134,7 +134,7 @@ impl OpenRequest {
     }
 
     /// Returns the share mode. Truncation counts as writing.
-    fn mode(&self) -> ShareMode {
+    pub(super) fn mode(&self) -> ShareMode {
         let mut access = self.access;
         if self.empties() {
             access |= AccessMask::WRITE_DATA;
@@ -170,7 +170,7 @@ impl Hub {
         self.stop_waiting(request.waiter);
         let create = request.create_key();
         if let Some(key) = create
-            && let Some(outcome) = self.replay_create(request, key)
+            && let Some(outcome) = self.replay_create(now, request, key)
         {
             return outcome;
         }
@@ -211,6 +211,9 @@ impl Hub {
                 // The file must be deleted before the request is executed again.
                 self.events.push_back(Event::Wake(request.waiter));
                 return OpenOutcome::Wait;
+            }
+            if self.is_kept_for_absent(request) {
+                return OpenOutcome::Refused(NtStatus::FILE_NOT_AVAILABLE);
             }
             if self.is_name_being_deleted(request) {
                 return OpenOutcome::Refused(NtStatus::DELETE_PENDING);
@@ -333,7 +336,7 @@ impl Hub {
         })
     }
 
-    fn is_denied_by(file: &FileKey, mode: ShareMode, open: &Open) -> bool {
+    pub(super) fn is_denied_by(file: &FileKey, mode: ShareMode, open: &Open) -> bool {
         let other = open.mode();
         match (&file.stream, &open.info.file.stream) {
             (one, two) if one == two => mode.conflicts(other),
@@ -343,13 +346,14 @@ impl Hub {
         }
     }
 
-    /// Returns the opens without a connection that conflict with the request.
+    /// Returns the durable opens without a connection that conflict with the request.
     fn absent_deniers(&self, request: &OpenRequest) -> Vec<OpenId> {
         let base = self.tables.bases.get(&request.file.base());
         let streams = base.map_or(&[][..], |base| &base.streams).iter();
         streams
             .flat_map(|stream| stream.summary.absent())
             .filter_map(|id| self.tables.opens.get(&id))
+            .filter(|open| !open.is_persistent())
             .filter(|open| Self::is_denied_by(&request.file, request.mode(), open))
             .map(|open| open.info.id)
             .collect()
@@ -377,9 +381,16 @@ impl Hub {
             .collect()
     }
 
-    /// Returns the opens of a holder if none of them has a connection.
+    /// Whether an open has no connection, and is closed when it is in the way. A persistent one is
+    /// not: it is kept until its time is over.
+    pub(super) fn is_disposable(&self, open: OpenId) -> bool {
+        let open = self.tables.opens.get(&open);
+        open.is_some_and(|open| open.info.connection.is_none() && !open.is_persistent())
+    }
+
+    /// Returns the opens of a holder if none of them has a connection, and none is persistent.
     pub(super) fn absent(&self, holder: Holder) -> Option<Vec<OpenId>> {
-        let is_absent = |open: OpenId| self.info(open).is_none_or(|info| info.connection.is_none());
+        let is_absent = |open: OpenId| self.info(open).is_none() || self.is_disposable(open);
         match holder {
             Holder::Oplock(open) => is_absent(open).then(|| vec![open]),
             Holder::Lease(name) => {
@@ -394,7 +405,9 @@ impl Hub {
     fn insert_open(&mut self, request: &OpenRequest) -> Granted {
         let name = request.lease_name();
         let wanted = self.requested_caching(request);
-        let can = self.grantable(request, name, wanted);
+        let emptied = request.overwrites || !request.existed;
+        let size = (!emptied).then_some(request.size);
+        let can = self.grantable(&request.file, size, name, wanted);
         self.last_open += 1;
         let id = OpenId(self.last_open);
         let oplock = match name {

@@ -49,6 +49,7 @@ impl Hub {
             }
             self.watches.set_path(open, &path);
             self.tables.set_path(open, path);
+            self.open_changed(open);
         }
         opens
     }

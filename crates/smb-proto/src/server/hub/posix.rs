@@ -16,7 +16,7 @@ use ropeway_smb_wire::lock::{LockElement, LockFlags};
 
 use super::ids::OpenId;
 use super::locks::{ELEMENTS_MAX, LockOutcome, RangeLockRequest, unlocked_by};
-use super::range::Lock;
+use super::range::{Lock, Range};
 use super::wait_queue::Wait;
 use super::{Hub, Timer};
 
@@ -122,6 +122,7 @@ impl Hub {
         };
         if let Some(sequence) = request.verified_sequence() {
             self.is_replayed_lock(request.open, sequence);
+            self.open_changed(request.open);
         }
         let wanted = match self.check_locks(request.open, &file, request.elements) {
             Ok((wanted, _)) => wanted,
@@ -158,6 +159,19 @@ impl Hub {
         let caching = open.and_then(|open| self.caching(Self::holder(open)));
         caching.is_some_and(|caching| caching.state.intersects(what))
     }
+}
+
+/// Returns the POSIX locks that stand for the locks of one open, given as offset, length and whether
+/// it is exclusive.
+pub fn posix_locks_of(locks: impl IntoIterator<Item = (u64, u64, bool)>) -> Vec<PosixStep> {
+    let locks = locks.into_iter().filter_map(|(offset, length, exclusive)| {
+        Some(Lock {
+            open: OpenId::new(0),
+            range: Range::new(offset, length)?,
+            exclusive,
+        })
+    });
+    steps(&[], &locks.collect::<Vec<_>>())
 }
 
 /// Returns the first and the last byte that the elements cover.

@@ -1,6 +1,8 @@
 //! Replayed requests: CREATEs, recognized by their create guid ([MS-SMB2] 3.3.5.9.10), and requests
 //! of a failed channel, detected by the channel sequence (3.3.5.2.10).
 
+use std::time::Duration;
+
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::OplockLevel;
 
@@ -19,14 +21,24 @@ impl Hub {
     }
 
     /// Returns the outcome of a create whose guid is known; `None` if it is not.
-    pub(super) fn replay_create(&mut self, request: &OpenRequest, key: Key) -> Option<OpenOutcome> {
-        let outcome = match *self.creates.slots.get(&key)? {
+    pub(super) fn replay_create(
+        &mut self,
+        now: Duration,
+        request: &OpenRequest,
+        key: Key,
+    ) -> Option<OpenOutcome> {
+        let Some(slot) = self.creates.slots.get(&key) else {
+            // The client has used the open, so it must have got the response.
+            return (request.replay && self.is_persistent_create(request, key))
+                .then_some(OpenOutcome::Refused(NtStatus::FILE_NOT_AVAILABLE));
+        };
+        let outcome = match *slot {
             Slot::WaitQueue(waiter) if waiter == request.waiter => return None,
             // The first create may still succeed (smb2.replay.dhv2-pending1n-vs-oplock-sane).
             Slot::WaitQueue(_) if request.replay => Err(NtStatus::FILE_NOT_AVAILABLE),
             Slot::WaitQueue(_) => Err(NtStatus::DUPLICATE_OBJECTID),
             Slot::Made(_) if !request.replay => Err(NtStatus::DUPLICATE_OBJECTID),
-            Slot::Made(open) => self.replay_open(request, open),
+            Slot::Made(open) => self.replay_open(now, request, open),
         };
         Some(match outcome {
             Ok(granted) => OpenOutcome::Granted(granted),
@@ -34,7 +46,7 @@ impl Hub {
         })
     }
 
-    fn replay_open(&mut self, request: &OpenRequest, id: OpenId) -> Result<Granted, NtStatus> {
+    fn replay_open(&mut self, now: Duration, request: &OpenRequest, id: OpenId) -> Result<Granted, NtStatus> {
         let open = self
             .tables
             .opens
@@ -63,13 +75,14 @@ impl Hub {
         let durable = open
             .durable
             .as_ref()
-            .filter(|_| caches_handle)
+            .filter(|durable| caches_handle || durable.persistent)
             .map(Durability::grant);
         if is_absent {
+            self.renew_lease(id, request.lease.as_ref());
             let (connection, session) = (request.connection, request.session);
             self.attach_client(id, connection, session, request.tree, request.client);
         }
-        Ok(Granted {
+        let granted = Granted {
             open: id,
             oplock: if lease.is_some() {
                 OplockLevel::Lease
@@ -79,7 +92,11 @@ impl Hub {
             lease: lease.and_then(|name| self.leases.granted(name, request.lease.as_ref())),
             durable: durable.filter(|grant| matches!(grant, DurableGrant::V2(_))),
             replayed: true,
-        })
+        };
+        if is_absent {
+            self.send_kept_break(now, id);
+        }
+        Ok(granted)
     }
 }
 
@@ -107,7 +124,12 @@ impl Hub {
         replay: bool,
     ) -> Result<CountedRequest, NtStatus> {
         let open = self.tables.opens.get_mut(&id).ok_or(NtStatus::FILE_CLOSED)?;
-        let number = open.sequence.begin(sequence, modifies, replay)?;
+        let before = open.sequence.number();
+        let begun = open.sequence.begin(sequence, modifies, replay);
+        if open.sequence.number() != before {
+            self.persistent.changed_if(open);
+        }
+        let number = begun?;
         self.used(id);
         Ok(CountedRequest { open: id, number })
     }

@@ -20,6 +20,10 @@ impl Sequence {
         }
     }
 
+    pub(super) fn number(self) -> u16 {
+        self.number
+    }
+
     pub(super) fn begin(
         &mut self,
         number: u16,

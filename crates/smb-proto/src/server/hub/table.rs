@@ -69,6 +69,11 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// `Open.IsPersistent` ([MS-SMB2] 3.3.1.10).
+    pub(super) fn is_persistent(&self) -> bool {
+        self.durable.is_some_and(|durable| durable.persistent)
+    }
+
     pub(super) fn mode(&self) -> ShareMode {
         ShareMode {
             access: self.info.access,

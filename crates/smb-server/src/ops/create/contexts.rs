@@ -6,8 +6,8 @@ use ropeway_smb_proto::server::hub::{
 };
 use ropeway_smb_wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_wire::create_context::{
-    AppInstanceId, AppleServerQuery, DurableReconnect, DurableReconnectV2, Lease, LeaseV2, MaximalAccess,
-    OnDiskId, RequestContext, ResponseContext,
+    AppInstanceId, AppleServerQuery, DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, Lease,
+    LeaseV2, MaximalAccess, OnDiskId, RequestContext, ResponseContext,
 };
 use ropeway_smb_wire::info::{FileFullEaInformation, FullEa, Information};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
@@ -17,6 +17,7 @@ use ropeway_vfs::store::NodeStat;
 
 use crate::files::{apple, attributes, security};
 use crate::ops::context::Context;
+use crate::share::Share;
 use crate::state::open::Open;
 
 /// All create contexts of a request.
@@ -59,6 +60,7 @@ impl<'a> CreateContexts<'a> {
                     contexts.durable = Some(DurableOpenRequest::V2 {
                         create_guid: durable.create_guid,
                         timeout_ms: durable.timeout_ms,
+                        persistent: durable.flags.contains(DurableHandleV2Flags::PERSISTENT),
                     });
                 }
                 RequestContext::DurableReconnectV2(reconnect) if dialect >= Dialect::Smb300 => {
@@ -115,8 +117,20 @@ impl<'a> CreateContexts<'a> {
         self.reconnect.is_some() || self.reconnect_v2.is_some()
     }
 
-    pub(super) fn durable(&self) -> Option<DurableOpenRequest> {
-        self.durable
+    /// Returns the request for a durable open. It is one for a persistent open only where there are
+    /// any ([MS-SMB2] 3.3.5.9.10).
+    pub(super) fn durable(&self, context: &Context<'_>, share: &Share) -> Option<DurableOpenRequest> {
+        let mut durable = self.durable?;
+        if let DurableOpenRequest::V2 { persistent, .. } = &mut durable {
+            *persistent &= has_persistent_opens(context, share);
+        }
+        Some(durable)
+    }
+
+    /// Returns whether a reconnect is one to a persistent open ([MS-SMB2] 3.3.5.9.12).
+    pub(super) fn wants_persistent(&self, context: &Context<'_>, share: &Share) -> bool {
+        let flags = self.reconnect_v2.map(|v2| v2.flags).unwrap_or_default();
+        flags.contains(DurableHandleV2Flags::PERSISTENT) && has_persistent_opens(context, share)
     }
 
     /// Returns the lease of a reconnect, regardless of the oplock level.
@@ -175,6 +189,13 @@ impl<'a> CreateContexts<'a> {
             _ => 0,
         }
     }
+}
+
+/// Returns whether the client may have persistent opens on the share.
+fn has_persistent_opens(context: &Context<'_>, share: &Share) -> bool {
+    let negotiated = context.protocol.negotiated();
+    let capabilities = negotiated.map(|both| both.capabilities).unwrap_or_default();
+    share.journal.is_some() && capabilities.contains(Capabilities::PERSISTENT_HANDLES)
 }
 
 /// Returns the contexts of the reply.

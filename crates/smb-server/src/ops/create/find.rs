@@ -403,7 +403,7 @@ fn open_stream(
 }
 
 /// Returns the name of a stream as stored.
-fn stored_name(base: &dyn Node, contexts: &Name) -> Name {
+pub(in crate::ops) fn stored_name(base: &dyn Node, contexts: &Name) -> Name {
     let wanted = fold_stream(contexts);
     let streams = base.streams().unwrap_or_default();
     let kept = streams.into_iter().map(|stream| stream.name);

@@ -32,10 +32,11 @@ use ropeway_vfs::store::{NodeStat, Task};
 use ropeway_vfs::{ErrorKind, Kind};
 
 use self::contexts::CreateContexts;
+pub(super) use self::find::stored_name;
 use self::find::{FindError, FoundFile, WakeRequest};
 use super::context::{Context, Execution, Outcome};
 use super::name::{self, Target, key_of};
-use super::{close, notify, tree};
+use super::{close, notify, persistent, tree};
 use crate::files::{attributes, eas, security, status};
 use crate::share::Share;
 use crate::state::SharedState;
@@ -129,7 +130,7 @@ fn open(
             request.oplock_level
         },
         lease: contexts.lease(request, directory, context.protocol),
-        durable: contexts.durable(),
+        durable: contexts.durable(context, share),
         app_instance: app_instance(contexts, share, &token, &found),
         replay: context.is_replay(),
         channel_sequence: context.channel_sequence(),
@@ -382,6 +383,7 @@ fn finish(
         None,
         NtStatus::SUCCESS,
     );
+    let granted = persistent::promise(context.shared, &open, granted);
     let is_new_stream = found.created && open.stream.is_some();
     let is_prepared =
         (found.created || overwrites) && (contexts.allocation.is_some() || !contexts.eas.is_empty());

@@ -50,9 +50,10 @@ pub(super) fn reconnect(
         .unwrap_or_else(|_| request.name.clone());
     let granted = {
         let mut hub = context.shared.hub();
-        hub.reconnect(&ReconnectRequest {
+        let request = ReconnectRequest {
             file_id,
             create_guid,
+            persistent: contexts.wants_persistent(context, share),
             lease: contexts.kept_lease(),
             path,
             share_id,
@@ -62,7 +63,8 @@ pub(super) fn reconnect(
             client: context.client(),
             user: Arc::from(token.name.as_str()),
             channel_sequence: context.channel_sequence(),
-        })?
+        };
+        hub.reconnect(context.shared.uptime(), &request)?
     };
     let Some(Handle::File(open)) = context.shared.handle(granted.open.get()) else {
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);

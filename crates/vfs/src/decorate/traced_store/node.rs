@@ -9,7 +9,7 @@ use super::{Records, What, stream_path};
 use crate::Name;
 use crate::error::Result;
 use crate::external::{ContentLease, Watching};
-use crate::metadata::Xattr;
+use crate::metadata::{Timestamp, Xattr};
 use crate::posix::{Permissions, XattrSet};
 use crate::store::{Access, Entries, Node, NodeChange, NodeStat, RangeLock, StreamInfo, StreamOpen};
 use crate::tree::Extent;
@@ -77,6 +77,10 @@ impl Node for TracedNode {
 
     fn stat_now(&self) -> Result<NodeStat> {
         self.plain("stat", |node| node.stat_now())
+    }
+
+    fn birth(&self) -> Result<Option<Timestamp>> {
+        self.plain("stat", |node| node.birth())
     }
 
     fn change(&self, change: &NodeChange) -> Result<()> {

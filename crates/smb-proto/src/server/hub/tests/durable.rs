@@ -9,6 +9,7 @@ fn v2(guid: u8) -> DurableOpenRequest {
     DurableOpenRequest::V2 {
         create_guid: client(guid),
         timeout_ms: u32::MAX,
+        persistent: false,
     }
 }
 
@@ -37,10 +38,11 @@ impl World {
 }
 
 /// Returns the reconnect of the client on another connection.
-fn back(open: OpenId, guid: Option<u8>) -> ReconnectRequest {
+pub(super) fn back(open: OpenId, guid: Option<u8>) -> ReconnectRequest {
     ReconnectRequest {
         file_id: open.file_id(),
         create_guid: guid.map(client),
+        persistent: false,
         lease: None,
         path: "Folder\\FILE".into(),
         share_id: 1,
@@ -99,27 +101,34 @@ fn reconnects_check_user_guid_and_lease() {
     let mut world = world();
     let request = world.durable(7);
     let open = world.open(&request).open;
-    assert_eq!(world.hub.reconnect(&back(open, Some(7))), MISSING, "not lost yet");
+    assert_eq!(
+        world.hub.reconnect(world.now, &back(open, Some(7))),
+        MISSING,
+        "not lost yet"
+    );
     assert_eq!(world.lose(), []);
     assert_eq!(world.hub.info(open).unwrap().connection, None);
-    assert_eq!(world.hub.reconnect(&back(open, Some(8))), MISSING);
+    assert_eq!(world.hub.reconnect(world.now, &back(open, Some(8))), MISSING);
     let thief = ReconnectRequest {
         user: Arc::from("thief"),
         ..back(open, Some(7))
     };
-    assert_eq!(world.hub.reconnect(&thief), Err(NtStatus::ACCESS_DENIED));
+    assert_eq!(
+        world.hub.reconnect(world.now, &thief),
+        Err(NtStatus::ACCESS_DENIED)
+    );
     let leased = ReconnectRequest {
         lease: Some(lease(1, R)),
         ..back(open, Some(7))
     };
-    assert_eq!(world.hub.reconnect(&leased), MISSING);
+    assert_eq!(world.hub.reconnect(world.now, &leased), MISSING);
     // With an oplock, the client's guid and the name do not matter, and version 1 suffices.
     let request = ReconnectRequest {
         client: client(9),
         path: "".into(),
         ..back(open, None)
     };
-    let granted = world.hub.reconnect(&request).unwrap();
+    let granted = world.hub.reconnect(world.now, &request).unwrap();
     assert_eq!(
         (granted.open, granted.oplock, granted.durable),
         (open, OplockLevel::Batch, None)
@@ -128,7 +137,7 @@ fn reconnects_check_user_guid_and_lease() {
     assert_eq!((info.session, info.client), (SessionId(3), client(9)));
     assert_eq!(world.hub.poll_timeout(), None);
     assert_eq!(world.hub.disconnect(Duration::ZERO, ConnectionId(3), &[]), []);
-    world.hub.reconnect(&back(open, Some(7))).unwrap();
+    world.hub.reconnect(world.now, &back(open, Some(7))).unwrap();
     world.close(open);
     let v1 = OpenRequest {
         durable: Some(DurableOpenRequest::V1),
@@ -136,8 +145,8 @@ fn reconnects_check_user_guid_and_lease() {
     };
     let open = world.open(&v1).open;
     world.lose();
-    assert_eq!(world.hub.reconnect(&back(open, Some(7))), MISSING);
-    world.hub.reconnect(&back(open, None)).unwrap();
+    assert_eq!(world.hub.reconnect(world.now, &back(open, Some(7))), MISSING);
+    world.hub.reconnect(world.now, &back(open, None)).unwrap();
     world.close(open);
     world.assert_empty();
 }
@@ -155,7 +164,7 @@ fn requests_of_the_lost_connection_count_after_a_reconnect() {
             channel_sequence: number,
             ..back(open, Some(7))
         };
-        world.hub.reconnect(&request).unwrap();
+        world.hub.reconnect(world.now, &request).unwrap();
         let too_early = world.hub.check_sequence(open, number, true, true);
         assert_eq!(too_early, Err(NtStatus::FILE_NOT_AVAILABLE), "{number}");
         // Other requests of the new connection do not change that.
@@ -181,23 +190,26 @@ fn reconnects_with_a_lease_check_client_and_name() {
     };
     let open = world.open(&request).open;
     world.lose();
-    assert_eq!(world.hub.reconnect(&back(open, Some(7))), MISSING);
+    assert_eq!(world.hub.reconnect(world.now, &back(open, Some(7))), MISSING);
     let with = |number| ReconnectRequest {
         lease: Some(lease(number, NONE)),
         ..back(open, Some(7))
     };
-    assert_eq!(world.hub.reconnect(&with(2)), MISSING);
+    assert_eq!(world.hub.reconnect(world.now, &with(2)), MISSING);
     let other = ReconnectRequest {
         client: client(2),
         ..with(1)
     };
-    assert_eq!(world.hub.reconnect(&other), MISSING);
+    assert_eq!(world.hub.reconnect(world.now, &other), MISSING);
     let elsewhere = ReconnectRequest {
         path: "other".into(),
         ..with(1)
     };
-    assert_eq!(world.hub.reconnect(&elsewhere), Err(NtStatus::INVALID_PARAMETER));
-    let granted = world.hub.reconnect(&with(1)).unwrap();
+    assert_eq!(
+        world.hub.reconnect(world.now, &elsewhere),
+        Err(NtStatus::INVALID_PARAMETER)
+    );
+    let granted = world.hub.reconnect(world.now, &with(1)).unwrap();
     assert_eq!((state(&granted), epoch(&granted)), (RWH, 6));
     world.close(open);
     world.assert_empty();
@@ -399,7 +411,7 @@ fn trees_sessions_and_channels() {
     );
     assert_eq!(world.hub.info(open).unwrap().connection, Some(ConnectionId(4)));
     assert_eq!(world.hub.end_session(Duration::ZERO, SessionId(1)), []);
-    world.hub.reconnect(&back(open, Some(7))).unwrap();
+    world.hub.reconnect(world.now, &back(open, Some(7))).unwrap();
     assert_eq!(
         world.hub.end_tree(Duration::ZERO, SessionId(3), TreeId(3)).len(),
         1

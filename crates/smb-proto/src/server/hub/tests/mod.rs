@@ -7,8 +7,10 @@ mod many;
 mod model;
 mod notify;
 mod oplocks;
+mod persistent;
 mod posix;
 mod replay;
+mod restored;
 mod shares;
 mod steps;
 mod stories;
@@ -266,6 +268,7 @@ impl World {
         assert!(hub.tables.paths.is_empty(), "{:?}", hub.tables.paths);
         assert_eq!(hub.leases.len(), 0);
         assert!(hub.creates.is_empty(), "{:?}", hub.creates);
+        assert!(hub.persistent.is_empty(), "{:?}", hub.persistent);
         assert!(hub.watches.is_empty(), "{:?}", hub.watches);
         assert_eq!(hub.waits.len(), 0, "{:?}", hub.waits);
         assert!(hub.due.is_empty() && hub.timers.is_empty(), "{:?}", hub.timers);

@@ -101,6 +101,7 @@ impl Model {
                 _ => Some(DurableOpenRequest::V2 {
                     create_guid: Guid(u128::from(base.waiter.request).to_le_bytes()),
                     timeout_ms: 5000,
+                    persistent: false,
                 }),
             },
             overwrites,
@@ -375,23 +376,27 @@ impl Model {
         let open = *absent[usize::from(which) % absent.len()];
         let info = hub.info(open).unwrap().clone();
         let key = hub.tables.opens[&open].lease.map(|name| name.key);
-        let outcome = self.world.hub.reconnect(&ReconnectRequest {
-            file_id: open.file_id(),
-            create_guid: None,
-            lease: key.map(|key| LeaseRequest {
-                key,
-                state: NONE,
-                v2: None,
-            }),
-            path: info.path,
-            share_id: info.share_id,
-            connection: ConnectionId(info.session.0),
-            session: info.session,
-            tree: info.tree,
-            client: info.client,
-            user: info.user,
-            channel_sequence: 0,
-        });
+        let outcome = self.world.hub.reconnect(
+            self.world.now,
+            &ReconnectRequest {
+                file_id: open.file_id(),
+                create_guid: None,
+                persistent: false,
+                lease: key.map(|key| LeaseRequest {
+                    key,
+                    state: NONE,
+                    v2: None,
+                }),
+                path: info.path,
+                share_id: info.share_id,
+                connection: ConnectionId(info.session.0),
+                session: info.session,
+                tree: info.tree,
+                client: info.client,
+                user: info.user,
+                channel_sequence: 0,
+            },
+        );
         assert_eq!(outcome.map(|granted| granted.open), Ok(open));
     }
 

@@ -177,6 +177,7 @@ fn a_waiting_create_outlives_its_channel() {
     let wish = Some(DurableOpenRequest::V2 {
         create_guid: Guid([9; 16]),
         timeout_ms: 0,
+        persistent: false,
     });
     let first = OpenRequest {
         durable: wish,
