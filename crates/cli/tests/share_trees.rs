@@ -303,3 +303,15 @@ fn a_snapshot_is_read_and_restored_from() {
     let url = ground.url("data/@GMT-2020.01.01-00.00.00/dir");
     one_line_and_a_hint(&ground.run("ls").arg(url).exits(3));
 }
+
+/// A listing of a server does not tell how many names a file has, so the copy asks.
+#[test]
+fn in_place_spares_the_other_names_of_a_file_on_a_share() {
+    let ground = or_skip!(Ground::start());
+    text(&ground.place.join("tree/f"), "new content");
+    text(&ground.behind("data/tree/f"), "old");
+    fs::hard_link(ground.behind("data/tree/f"), ground.behind("data/snapshot")).unwrap();
+    ground.copied(&["--inplace", "-T"], "tree", &ground.url("data/tree"));
+    assert_eq!(fs::read(ground.behind("data/snapshot")).unwrap(), b"old");
+    assert_eq!(fs::read(ground.behind("data/tree/f")).unwrap(), b"new content");
+}

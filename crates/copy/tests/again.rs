@@ -10,7 +10,7 @@ use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::trace::{Observer, Record};
-use ropeway_vfs::{Capabilities, End, ErrorKind, MetadataChange, RelPath, Timestamp, Tree};
+use ropeway_vfs::{Capabilities, End, ErrorKind, MetadataChange, RelPath, Timestamp, Tree, Xattr};
 
 const FOLDERS: usize = 60;
 const FILES: usize = 50;
@@ -26,10 +26,20 @@ fn far() -> MemoryTree {
         owners: false,
         modes: false,
         xattrs: false,
+        creation_times: false,
         remote: true,
         far: true,
         page_cache: false,
         small_in_flight: 256,
+        ..MemoryTree::new().capabilities().clone()
+    };
+    MemoryTree::new().with_capabilities(capabilities)
+}
+
+/// A tree like one on a Linux file system, which sets no creation times.
+fn near() -> MemoryTree {
+    let capabilities = Capabilities {
+        creation_times: false,
         ..MemoryTree::new().capabilities().clone()
     };
     MemoryTree::new().with_capabilities(capabilities)
@@ -102,7 +112,7 @@ fn distant(tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
 #[tokio::test(start_paused = true)]
 async fn listings_of_a_distant_end_do_not_wait_for_each_other() {
     for is_upload in [true, false] {
-        let (near, there) = (MemoryTree::new(), far());
+        let (near, there) = (near(), far());
         let (source, target) = match is_upload {
             true => (near, there),
             false => (there, near),
@@ -118,9 +128,9 @@ async fn listings_of_a_distant_end_do_not_wait_for_each_other() {
         let (outcome, events) = run(source, target, mirror()).await;
         assert_eq!(outcome.status, Status::Done, "{events:?}");
         assert_eq!(outcome.summary.counters.files_skipped, (FOLDERS * FILES) as u64);
-        // One after another, each pass over 60 folders takes 9 s.
+        // One after another, each of three passes over 60 folders takes 27 s.
         let took = start.elapsed();
-        assert!(took < Duration::from_secs(6), "upload {is_upload}: {took:?}");
+        assert!(took < Duration::from_secs(9), "upload {is_upload}: {took:?}");
     }
 }
 
@@ -196,4 +206,76 @@ async fn a_folder_of_the_target_that_cannot_be_listed_is_reported() {
     let (outcome, events) = run(Arc::new(source), faulty, mirror()).await;
     assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
     assert_eq!(outcome.summary.counters.files_skipped, (FOLDERS * FILES) as u64);
+}
+
+/// A failure to read attributes must show to the next run, which sets them.
+#[tokio::test]
+async fn attributes_of_a_folder_that_could_not_be_read_come_with_the_next_run() {
+    let (source, target) = (MemoryTree::new(), Arc::new(MemoryTree::new()));
+    source.insert_file(&path("d/file"), b"some content").unwrap();
+    let change = MetadataChange {
+        xattrs: Some(vec![Xattr {
+            name: b"user.a".to_vec(),
+            value: b"1".to_vec(),
+        }]),
+        ..MetadataChange::default()
+    };
+    source.set_metadata(&path("d"), &change).await.unwrap();
+    age(&source, &path("d")).await;
+    let rule: FaultRule = "xattr:path=d,kind=permission_denied,times=1".parse().unwrap();
+    let source = Faults::new(Arc::new(source), vec![rule], Arc::new(RuntimeClock::new()));
+    let (outcome, events) = run(source.clone(), target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::SomeFailed, "{events:?}");
+    let (outcome, events) = run(source, target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(target.xattrs(&path("copy/d")).await.unwrap().len(), 1);
+}
+
+/// Attributes that no listing shows are compared.
+#[tokio::test]
+async fn attributes_of_a_folder_that_changed_alone_are_set() {
+    let (source, target) = (Arc::new(MemoryTree::new()), Arc::new(MemoryTree::new()));
+    source.insert_file(&path("d/file"), b"some content").unwrap();
+    let (outcome, _) = run(source.clone(), target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done);
+    let change = MetadataChange {
+        xattrs: Some(vec![Xattr {
+            name: b"user.a".to_vec(),
+            value: b"1".to_vec(),
+        }]),
+        ..MetadataChange::default()
+    };
+    let before = modified(&source, "d").await;
+    source.set_metadata(&path("d"), &change).await.unwrap();
+    assert_eq!(modified(&source, "d").await, before);
+    let (outcome, _) = run(source, target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done);
+    assert_eq!(target.xattrs(&path("copy/d")).await.unwrap().len(), 1);
+}
+
+/// One folder's files have whole even seconds; the time of the next folder has a fraction.
+#[tokio::test]
+async fn a_folders_time_is_compared_by_the_rules_of_its_own_listing() {
+    let capabilities = Capabilities {
+        time_granularity_known: false,
+        ..far().capabilities().clone()
+    };
+    let (source, target) = (MemoryTree::new().with_capabilities(capabilities), MemoryTree::new());
+    let target = Arc::new(target);
+    for (tree, top) in [(&source, "."), (&*target, "copy")] {
+        tree.insert_file(&path(&format!("{top}/a/f")), b"x").unwrap();
+        tree.insert_file(&path(&format!("{top}/b/f")), b"x").unwrap();
+        for node in ["a/f", "b/f", "a", "b"] {
+            age(tree, &path(&format!("{top}/{node}"))).await;
+        }
+    }
+    let at = |fraction: i128| MetadataChange {
+        modified: Some(Timestamp(1_600_000_000_000_000_000 + fraction)),
+        ..MetadataChange::default()
+    };
+    source.set_metadata(&path("b"), &at(1_500_000_000)).await.unwrap();
+    target.set_metadata(&path("copy/b"), &at(700_000_000)).await.unwrap();
+    let (outcome, events) = run(Arc::new(source), target.clone(), Options::default()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert_eq!(modified(&target, "copy/b").await, at(1_500_000_000).modified.unwrap());
 }

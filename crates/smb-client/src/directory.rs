@@ -28,9 +28,8 @@ use crate::tree::{ATTEMPTS, Completed, Replay, Tree};
 /// Maximum bytes of each of the two replies that come with the open: some 400 names each, so that
 /// the second ends a small directory.
 pub(crate) const FIRST_MAX: u32 = 64 << 10;
-/// Maximum bytes of the replies that come with the open on a long line: some 8,000 names, and the end,
-/// in one round trip.
-const FIRST_MAX_FAR: [u32; 3] = [FIRST_MAX, NEXT_MAX, FIRST_MAX];
+/// Maximum bytes of the second of these replies on a long line: some 1,600 names more.
+const SECOND_MAX_FAR: u32 = 256 << 10;
 /// Maximum bytes of later replies.
 const NEXT_MAX: u32 = 1 << 20;
 
@@ -127,21 +126,20 @@ impl Directory {
         }
         open.directory_lease = lease;
         let compounds = &share.client().link().compounds;
-        if compounds.is_usable_for_queries() {
-            let first_max: &[u32] = match share.client().is_far() {
-                true => &FIRST_MAX_FAR,
-                false => &[FIRST_MAX; 2],
-            };
+        let far_first = share.client().is_far().then_some(SECOND_MAX_FAR);
+        for second_max in far_first.into_iter().chain([FIRST_MAX]) {
+            if !compounds.is_usable_for_queries() {
+                break;
+            }
             let limit = share.limits().transact_max;
             let durability = Durability::for_directory(share, &open)?;
             let build = |tree: &Tree| {
-                let related = FileId::RELATED;
-                let lists = first_max
-                    .iter()
-                    .map(|max| ops::list(tree.id, related, &pattern, false, (*max).min(limit)));
-                std::iter::once(durability.create(share, tree, path, &open))
-                    .chain(lists)
-                    .collect()
+                let list = |max: u32| ops::list(tree.id, FileId::RELATED, &pattern, false, max.min(limit));
+                vec![
+                    durability.create(share, tree, path, &open),
+                    list(FIRST_MAX),
+                    list(second_max),
+                ]
             };
             match share.inner().run(Replay::Safe, 0, build).await {
                 Ok(completed) => match refusal_cause(&completed.replies) {
@@ -151,8 +149,13 @@ impl Directory {
                         opened.request_next();
                         return Ok(opened);
                     }
-                    RefusalCause::Compound => share.close_left_open(&completed),
+                    RefusalCause::Compound => {
+                        share.close_left_open(&completed);
+                        break;
+                    }
                 },
+                // The server may grant too few credits for the larger reply.
+                Err(Error::PeerMisbehaved(_)) if second_max > FIRST_MAX => {}
                 Err(Error::Lost(_)) if !compounds.is_usable_for_queries() => {}
                 Err(error) => return Err(error),
             }

@@ -102,6 +102,21 @@ fn a_mirror_leaves_a_running_copys_names_alone_and_sweeps_a_dead_ones() {
     no_temporaries(&target);
 }
 
+/// The pass that deletes is left out where there is nothing to delete, but not where a dead job left something.
+#[test]
+fn a_mirror_without_changes_sweeps_a_dead_ones_names() {
+    let place = Place::new();
+    tree(&place.join("dead"), 10);
+    text(&place.join("mirrored/a"), "a");
+    let target = place.folder("target");
+    let mirror = || place.ropeway("mirror").args(["--json", "--yes", "mirrored", "target"]);
+    mirror().ok();
+    begin(place.copy("dead", "target")).kill();
+    assert!(!nodes(&target).is_empty());
+    mirror().ok();
+    none_left(&target);
+}
+
 /// Before, a guard counted temporary names of other jobs as nodes to delete.
 #[test]
 fn no_guard_counts_temporary_names() {

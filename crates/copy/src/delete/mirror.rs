@@ -67,9 +67,12 @@ pub(crate) async fn check_deletions(context: &Context, roots: &[Arc<JobRoot>]) -
 }
 
 /// Deletes after the first pass what is on the target and not in the source. Nothing is looked for where the
-/// pass before the copy found nothing and the copy changed nothing.
+/// pass before the copy found nothing, the copy changed nothing, and no folder of the source has another time
+/// than its copy: a name that vanished since would have changed it. A watch always looks: it began after the
+/// pass before the copy.
 pub(crate) async fn delete_extra(context: &Context, root: &JobRoot) {
-    if !root.needs_deletion.load(Ordering::Acquire) && !root.is_changed.load(Ordering::Acquire) {
+    let is_clean = !root.needs_deletion.load(Ordering::Acquire) && !root.is_changed.load(Ordering::Acquire);
+    if is_clean && !context.config.options.watch {
         return;
     }
     let whole = [Scope::Tree(RelPath::root())];

@@ -374,9 +374,12 @@ impl<'a> Pass<'a> {
         let target = place.target.join(&entry.name);
         let path = self.root.whole.1.join_path(&target);
         let target_dir = self.root.whole.1.join_path(&place.target);
-        if passes_over(self.context, &target_dir, &entry.name, self.count_only).await
-            || self.removal.protection.is_backup(&path)
-        {
+        if passes_over(self.context, &target_dir, &entry.name, self.count_only).await {
+            // The pass that deletes removes what a dead job left.
+            self.is_doubtful.store(true, Ordering::Relaxed);
+            return false;
+        }
+        if self.removal.protection.is_backup(&path) {
             return false;
         }
         found.target_nodes += 1;

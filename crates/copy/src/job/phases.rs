@@ -166,8 +166,10 @@ async fn make_durable(context: &Arc<Context>, times: &mut Times) {
     if !context.config.durability.wants_durable() {
         return;
     }
-    // Files that were equal may have been written by others and may not be durable yet.
-    let found_equal = context.report.live.files_skipped.load(Ordering::Relaxed) > 0;
+    // Files and folders that were equal may have been made by others and may not be durable yet.
+    let live = &context.report.live;
+    let found_equal =
+        live.files_skipped.load(Ordering::Relaxed) > 0 || live.directories.load(Ordering::Relaxed) > 0;
     if found_equal && context.config.target.capabilities().page_cache {
         context.durability.touch();
     }

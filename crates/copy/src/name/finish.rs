@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{End, EndError, Error, ErrorKind, Loss, MetadataChange, Name, Op, RelPath, Verdict};
+use ropeway_vfs::{End, EndError, Error, ErrorKind, Loss, MetadataChange, Name, Op, RelPath, Verdict, Xattr};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
@@ -49,11 +49,17 @@ const FINISHED_AT_ONCE: usize = 64;
 async fn finish(context: &Arc<Context>, mut folder: FolderInner) {
     // Not the folder that the copy goes into.
     let is_counted = folder.metadata.is_some();
-    // After a failure something may have been made and removed again.
-    let is_undisturbed = context.report.failures.items() == 0;
-    let needs_nothing = folder.is_still_equal() && is_undisturbed;
-    if !context.stopped() && !context.config.options.dry_run && !needs_nothing {
+    if !context.stopped() && !context.config.options.dry_run {
         let (change, has_all) = change_of(&context.config, &context.report, &mut folder).await;
+        // After a failure something may have been made and removed again.
+        let is_undisturbed = has_all && context.report.failures.items() == 0;
+        let change = match change {
+            Some(change) if is_undisturbed && folder.is_still_equal() => {
+                let is_equal = has_xattrs(&context.config, &folder, &change).await;
+                (!is_equal).then_some(change)
+            }
+            change => change,
+        };
         let was_staged = folder.staging.is_some();
         let staging = take_staging(&context.temporaries, &mut folder);
         if was_staged && staging.is_none() {
@@ -145,10 +151,33 @@ async fn change_of(
     let is_new = folder.existing.is_none() && config.target.capabilities().remote;
     let xattrs = xattrs.filter(|xattrs| !is_new || !xattrs.is_empty());
     let mut change = config.change_of(report, &metadata, xattrs);
+    if !has_all {
+        // The next run must see that something is missing.
+        change.modified = None;
+    }
     if change.mode.is_none() && folder.existing.is_none() && config.target.capabilities().modes {
         change.mode = Some(0o755);
     }
     (Some(change), has_all)
+}
+
+/// Whether a folder of the target has just the extended attributes that it is to get. No listing shows them.
+async fn has_xattrs(config: &JobConfig, folder: &FolderInner, change: &MetadataChange) -> bool {
+    let Some(wanted) = &change.xattrs else {
+        return true;
+    };
+    if !config.target.capabilities().takes_xattrs() {
+        return true;
+    }
+    let has_none = folder.existing.as_ref().and_then(|existing| existing.has_xattrs) == Some(false);
+    if has_none && wanted.is_empty() {
+        return true;
+    }
+    let present = config.target.xattrs(&folder.path).await;
+    present.is_ok_and(|present| {
+        let is_wanted = |xattr: &Xattr| wanted.contains(xattr);
+        present.len() == wanted.len() && present.iter().all(is_wanted)
+    })
 }
 
 /// Sets the attributes of a folder. Tries again after an error that may pass.

@@ -1,5 +1,7 @@
 //! Finds hard links of a target file that belong to other files of the source.
 
+use ropeway_vfs::Kind;
+
 use crate::job::config::JobConfig;
 use crate::place::task::FileTask;
 
@@ -20,4 +22,16 @@ pub(crate) async fn has_foreign_links(config: &JobConfig, task: &FileTask) -> bo
         Err(_) => existing.links,
     };
     links > expected
+}
+
+/// Asks a server how many names the target file of this task has: listings do not tell.
+pub(crate) async fn learn_links(config: &JobConfig, task: &mut FileTask) {
+    let path = task.folder.path().join(&task.name);
+    if let Some(existing) = task.existing.as_mut()
+        && existing.kind == Kind::File
+        && config.target.capabilities().remote
+        && let Ok(now) = config.target.metadata(&path).await
+    {
+        existing.links = now.links;
+    }
 }

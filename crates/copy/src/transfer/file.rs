@@ -22,6 +22,7 @@ use crate::name::backup::{copy_to_backup, keep_backup};
 use crate::name::rename::rename;
 use crate::place::destination::Destination;
 use crate::place::failure::fail_file;
+use crate::place::foreign_links::learn_links;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::changing::{Rereads, Torn, end_torn};
@@ -33,8 +34,11 @@ use crate::verify::skipped::{hash_skipped, record_hash};
 
 /// Copies a file. Returns whether that succeeded.
 #[tracing::instrument(name = "file", level = "debug", skip_all, fields(path = %task.shown()))]
-pub(crate) async fn copy_file_alone(context: &Arc<Context>, task: FileTask) -> bool {
+pub(crate) async fn copy_file_alone(context: &Arc<Context>, mut task: FileTask) -> bool {
     let token = task.token();
+    if context.config.options.inplace {
+        learn_links(&context.config, &mut task).await;
+    }
     let attempt = || async {
         let tried = attempt(context, &task).await;
         if let Err(EndError {

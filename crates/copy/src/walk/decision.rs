@@ -9,7 +9,7 @@ use crate::job::config::JobConfig;
 use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::journal::open::Journal;
-use crate::place::foreign_links::has_foreign_links;
+use crate::place::foreign_links::{has_foreign_links, learn_links};
 use crate::place::task::FileTask;
 
 /// Decides on the nodes of one root.
@@ -109,6 +109,9 @@ impl<'a> Decider<'a> {
             // A power cut took a part of an earlier copy.
             task.existing_is_own = true;
         }
+        if decision == Decision::AttributesOnly {
+            learn_links(self.config, task).await;
+        }
         if decision == Decision::AttributesOnly && has_foreign_links(self.config, task).await {
             decision = Decision::Replace;
         }
@@ -123,17 +126,22 @@ impl<'a> Decider<'a> {
         decision
     }
 
-    /// Whether a folder of the target has the attributes of the source's. As with files, what shows in no
-    /// listing (extended attributes, ACLs) is taken for equal unless the source changed after the copy.
+    /// Whether a folder of the target has the attributes of the source's, as far as listings show them.
     pub(super) fn is_equal_folder(&self, source: &Metadata, existing: &Metadata) -> bool {
         let (options, target) = (&self.config.options, self.config.target.capabilities());
         let are_known = source.modified.is_known() && existing.modified.is_known();
+        let differs_in_age = match (source.created, existing.created) {
+            (Some(made), Some(copied)) if target.creation_times && options.preserve.times => {
+                !self.rules.granularity.equal(made, copied)
+            }
+            _ => false,
+        };
         are_known
+            && !differs_in_age
             && !options.force
             && !options.move_source
             && !self.root.is_repair
             && !attributes_differ(source, existing, &self.rules, &options.preserve, target)
-            && !(target.xattrs && options.preserve.xattrs && self.is_newer(source, existing))
     }
 
     /// Whether a file that looks equal surely has all its data. A power cut may have left holes in
@@ -186,15 +194,10 @@ impl<'a> Decider<'a> {
     /// Whether the source was changed after the file of the target. Size and time may then be those
     /// of another version. The clocks of two machines cannot tell.
     fn changed_since(&self, task: &FileTask) -> bool {
-        let existing = task.existing.as_ref();
-        existing.is_some_and(|existing| self.is_newer(&task.metadata, existing))
-    }
-
-    /// Whether a node of the source was changed after that of the target, on clocks that can be compared.
-    fn is_newer(&self, source: &Metadata, existing: &Metadata) -> bool {
-        let capabilities = self.root.root.source.capabilities();
-        let comparable = capabilities.page_cache && self.config.target.capabilities().page_cache;
-        comparable && existing.changed.is_some() && source.changed > existing.changed
+        let source = task.folder.root().root.source.capabilities();
+        let comparable = source.page_cache && self.config.target.capabilities().page_cache;
+        let copied = task.existing.as_ref().and_then(|existing| existing.changed);
+        comparable && copied.is_some() && task.metadata.changed > copied
     }
 
     /// Whether the source's attributes changed after the copy was made. Extended attributes and

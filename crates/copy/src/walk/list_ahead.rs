@@ -27,6 +27,9 @@ const AHEAD_MAX: usize = 2 * CHUNK;
 /// Number of entries for which a folder counts that is not listed to its end: the tree may hold as many
 /// more of them.
 const LARGE: usize = 8 * CHUNK;
+/// Number of entries for which a folder counts while it is listed: a guess before any was, then the number
+/// that the last ones had.
+const UNKNOWN: usize = 2 * CHUNK;
 /// Age at which a listing that was begun ahead is made again. A guess: much longer than the round trips of
 /// one, and too short for much to happen in the folder.
 const FRESH: Duration = Duration::from_secs(5);
@@ -41,6 +44,8 @@ pub(crate) struct ListAhead {
     is_far: bool,
     begun: HashMap<RelPath, Ahead>,
     entries: Arc<AtomicUsize>,
+    /// The number of entries that a folder probably has.
+    expected: Arc<AtomicUsize>,
 }
 
 struct Ahead {
@@ -63,9 +68,19 @@ struct Counted {
 }
 
 impl Counted {
+    fn new(sum: &Arc<AtomicUsize>, entries: usize) -> Self {
+        sum.fetch_add(entries, Ordering::Relaxed);
+        Self {
+            sum: Arc::clone(sum),
+            own: AtomicUsize::new(entries),
+        }
+    }
+
+    /// Corrects the number.
     fn set(&self, entries: usize) {
-        self.own.store(entries, Ordering::Relaxed);
+        let before = self.own.swap(entries, Ordering::Relaxed);
         self.sum.fetch_add(entries, Ordering::Relaxed);
+        self.sum.fetch_sub(before, Ordering::Relaxed);
     }
 }
 
@@ -84,6 +99,7 @@ impl ListAhead {
             is_far: tree.capabilities().remote,
             begun: HashMap::new(),
             entries: Arc::default(),
+            expected: Arc::new(AtomicUsize::new(UNKNOWN)),
         }
     }
 
@@ -111,14 +127,15 @@ impl ListAhead {
     }
 
     fn begin(&self, folder: RelPath) -> Ahead {
-        let counted = Arc::new(Counted {
-            sum: Arc::clone(&self.entries),
-            own: AtomicUsize::new(0),
-        });
+        let counted = Arc::new(Counted::new(&self.entries, self.expected.load(Ordering::Relaxed)));
+        let expected = Arc::clone(&self.expected);
         let (tree, within) = (Arc::clone(&self.tree), Arc::clone(&counted));
         let task = tokio::spawn(async move {
             let (begun, count) = list_more(&*tree, &folder).await?;
             within.set(count);
+            // Folders of one tree are alike, but the larger one counts: memory is bounded, not speed.
+            let before = expected.load(Ordering::Relaxed);
+            expected.store((before / 2).max(count).max(1), Ordering::Relaxed);
             Ok(begun)
         });
         Ahead {
@@ -281,19 +298,29 @@ mod tests {
     async fn folders_and_entries_are_bounded() {
         let small: Arc<dyn Tree> = tree(FOLDERS_MAX + 8, 1, true);
         let mut ahead = ListAhead::of(&small);
-        ahead.want(folders(FOLDERS_MAX + 8));
-        assert_eq!(ahead.begun.len(), FOLDERS_MAX);
-
-        let large: Arc<dyn Tree> = tree(8, 2 * AHEAD_MAX, true);
-        let mut ahead = ListAhead::of(&large);
-        for wanted in 1..=8 {
-            ahead.want(folders(wanted));
+        for _ in 0..8 {
+            ahead.want(folders(FOLDERS_MAX + 8));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        assert_eq!(ahead.begun.len(), FOLDERS_MAX);
+
+        let large: Arc<dyn Tree> = tree(32, 2 * AHEAD_MAX, true);
+        let mut ahead = ListAhead::of(&large);
+        ahead.want(folders(32));
+        assert_eq!(
+            ahead.begun.len(),
+            ENTRIES_MAX / UNKNOWN,
+            "before anything is known"
+        );
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(ahead.entries.load(Ordering::Relaxed), 16 * LARGE);
+        for folder in 0..14 {
+            assert_eq!(names(&mut ahead, &format!("d{folder}")).await, 2 * AHEAD_MAX);
+        }
+        ahead.want(folders(32));
         assert_eq!(ahead.begun.len(), ENTRIES_MAX / LARGE);
-        assert_eq!(names(&mut ahead, "d0").await, 2 * AHEAD_MAX);
-        assert_eq!(ahead.entries.load(Ordering::Relaxed), ENTRIES_MAX - LARGE);
         ahead.begun.clear();
+        tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(ahead.entries.load(Ordering::Relaxed), 0);
     }
 

@@ -16,5 +16,6 @@ pub(crate) mod listed;
 pub(crate) mod listing_cache;
 pub(crate) mod make_folder;
 pub(crate) mod standing;
+mod steps;
 pub(crate) mod walker;
 pub(crate) mod xattrs;

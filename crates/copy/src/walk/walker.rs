@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropeway_plan::Visibility;
-use ropeway_vfs::{Backlog, DirEntry, End, EndError, Error, ErrorKind, Held, Metadata, Name, Op, RelPath};
+use ropeway_vfs::{Backlog, DirEntry, End, EndError, Error, ErrorKind, Metadata, Op, RelPath};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -28,33 +28,8 @@ use crate::walk::leftover::{Names, remove_unentered, remove_unreplaced};
 use crate::walk::list_ahead::{Begun, CHUNK, FOLDERS_MAX, ListAhead};
 use crate::walk::make_folder::{make_folder, open_up};
 use crate::walk::standing::Standing;
+use crate::walk::steps::{Entered, Visit, WalkStep};
 use crate::walk::xattrs::early_xattrs;
-
-/// A folder still to visit.
-struct Visit {
-    parent: Arc<Folder>,
-    source_path: RelPath,
-    name: Name,
-    metadata: Metadata,
-    existing: Option<Metadata>,
-    _held: Held,
-}
-
-/// A step of the walk.
-enum WalkStep {
-    /// A folder to make or find on the target, and then to fill.
-    Enter(Box<Visit>),
-    /// A folder that was entered early.
-    Fill(Entered),
-}
-
-/// A folder of the target, or the reason why there is none.
-struct Entered {
-    parent: Arc<Folder>,
-    /// Its final name.
-    name: Name,
-    folder: Result<Arc<Folder>, Error>,
-}
 
 /// Number of folders made at once on a remote target: one round trip for each level, not for each
 /// folder.
@@ -66,30 +41,6 @@ const STANDING_MAX: usize = 4 * CHUNK;
 const STANDING_LARGE_MAX: usize = 20 * CHUNK;
 /// Age at which such a listing is no longer used: names are looked up then.
 const STANDING_FRESH: Duration = Duration::from_secs(5);
-
-impl WalkStep {
-    /// Returns the folder of the source.
-    fn source_path(&self) -> Option<RelPath> {
-        match self {
-            Self::Enter(visit) => Some(visit.source_path.clone()),
-            Self::Fill(entered) => Some(entered.folder.as_ref().ok()?.inner().source_path.clone()),
-        }
-    }
-
-    /// Returns the folder of the target, if it existed before this run.
-    fn standing_path(&self) -> Option<RelPath> {
-        match self {
-            Self::Enter(visit) => {
-                let existing = visit.existing.as_ref()?;
-                existing.is_dir().then(|| visit.parent.path().join(&visit.name))
-            }
-            Self::Fill(entered) => {
-                let folder = entered.folder.as_ref().ok()?;
-                folder.inner().existing.is_some().then(|| folder.path())
-            }
-        }
-    }
-}
 
 /// One walk over one root.
 struct Walker<'a> {
@@ -222,6 +173,8 @@ impl Walker<'_> {
     async fn fill_root(&mut self, metadata: Metadata, existing: Option<Metadata>) {
         let (sender, receiver) = oneshot::channel();
         self.done.push(receiver);
+        // Nothing tells whether it is.
+        self.root.is_changed.store(true, Ordering::Release);
         let inner = FolderInner {
             root: Arc::clone(self.root),
             source_path: self.root.root.source_path.clone(),
@@ -361,6 +314,7 @@ impl Walker<'_> {
             name,
             metadata,
             existing,
+            looked_equal,
             ..
         } = visit;
         let context = self.context;
@@ -369,15 +323,9 @@ impl Walker<'_> {
             parent.check_above(&source_path, &metadata)?;
         }
         let direct = parent.visibility() == Visibility::Hidden;
-        let existing_folder = existing.as_ref().filter(|existing| existing.is_dir());
-        let looked_equal = existing_folder
-            .is_some_and(|existing| self.dispatcher.decider.is_equal_folder(&metadata, existing));
         let mut inner = FolderInner {
             root: Arc::clone(self.root),
-            xattrs: match looked_equal {
-                true => None,
-                false => early_xattrs(&context.config, self.root, &source_path, &metadata),
-            },
+            xattrs: early_xattrs(&context.config, self.root, &source_path, &metadata),
             source_path,
             path: parent_path.join(&name),
             shown,
@@ -397,6 +345,9 @@ impl Walker<'_> {
                 // A folder that is opened up differs from the source, unless that is as closed.
                 if existing.mode.is_some_and(|mode| mode & 0o700 != 0o700) {
                     inner.looked_equal = false;
+                }
+                if !inner.looked_equal {
+                    self.root.is_changed.store(true, Ordering::Release);
                 }
                 open_up(&context.config, &inner.path, &existing).await;
                 inner.existing = Some(existing);
@@ -465,6 +416,10 @@ impl Walker<'_> {
         {
             report.fail(&folder.inner().shown, error, End::Target).await;
             names.miss();
+        }
+        if folder.is_left_over() {
+            // What was begun may show what was removed now.
+            self.targets.forget(&folder.path());
         }
         self.list_ahead();
         self.fill_with(&folder, &dir, &mut names).await;
@@ -593,6 +548,10 @@ impl Walker<'_> {
             existing,
             ..
         } = task;
+        // With the granularity of times that was learned from the folder's siblings.
+        let looked_equal = existing.as_ref().is_some_and(|existing| {
+            existing.is_dir() && self.dispatcher.decider.is_equal_folder(&metadata, existing)
+        });
         match self.backlog.hold(&source_path) {
             Ok(held) => self.visits.push(WalkStep::Enter(Box::new(Visit {
                 parent: folder,
@@ -600,6 +559,7 @@ impl Walker<'_> {
                 name,
                 metadata,
                 existing,
+                looked_equal,
                 _held: held,
             }))),
             Err(error) => self.overflow = Some(error),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ropeway_copy::{Durability, Options, Status};
+use ropeway_copy::{Delete, Durability, Options, Status};
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Op, OpenOptions, RelPath, Tree};
 
 use super::kit::{Machine, before_open, content, hook, no_hook, path, write};
@@ -236,4 +236,32 @@ async fn a_move_that_cannot_read_its_source_again_is_not_done() {
         assert_eq!(machine.run().await.status, Status::Done);
         assert!(machine.source.content(&path("a")).is_err());
     }
+}
+
+/// A name that vanishes between the pass that counts and the copy is deleted, although nothing else changed.
+#[tokio::test(start_paused = true)]
+async fn what_vanishes_after_the_count_is_deleted() {
+    let machine = Machine::new(Options {
+        delete: Some(Delete::default()),
+        preflight: true,
+        ..Options::default()
+    });
+    for name in ["a", "b"] {
+        write(&machine.source, name, b"x", 1_000);
+        write(&machine.target, &format!("copy/{name}"), b"x", 1_000);
+    }
+    machine.begin();
+    let (source, is_done) = (Arc::clone(&machine.source), AtomicBool::new(false));
+    // The pass that counts has listed the source's folder by then.
+    let on_target = hook(move |when, op, at| {
+        let is_then = when == When::Before && op == Op::List && *at == path("copy");
+        if is_then && !is_done.swap(true, Ordering::Relaxed) {
+            now(source.remove_file(&path("a"))).unwrap();
+        }
+        None
+    });
+    let outcome = machine.run_hooked(no_hook(), on_target).await;
+    assert_eq!(outcome.status, Status::Done);
+    let error = now(machine.target.metadata(&path("copy/a"))).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
 }
