@@ -308,10 +308,12 @@ fn a_snapshot_is_read_and_restored_from() {
 #[test]
 fn in_place_spares_the_other_names_of_a_file_on_a_share() {
     let ground = or_skip!(Ground::start());
+    ground.place.folder("tree");
+    fs::create_dir_all(ground.behind("data/tree")).unwrap();
     text(&ground.place.join("tree/f"), "new content");
     text(&ground.behind("data/tree/f"), "old");
     fs::hard_link(ground.behind("data/tree/f"), ground.behind("data/snapshot")).unwrap();
-    ground.copied(&["--inplace", "-T"], "tree", &ground.url("data/tree"));
+    ground.copied(&["--inplace"], "tree", &ground.url("data/tree"));
     assert_eq!(fs::read(ground.behind("data/snapshot")).unwrap(), b"old");
     assert_eq!(fs::read(ground.behind("data/tree/f")).unwrap(), b"new content");
 }

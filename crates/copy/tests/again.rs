@@ -260,7 +260,10 @@ async fn a_folders_time_is_compared_by_the_rules_of_its_own_listing() {
         time_granularity_known: false,
         ..far().capabilities().clone()
     };
-    let (source, target) = (MemoryTree::new().with_capabilities(capabilities), MemoryTree::new());
+    let (source, target) = (
+        MemoryTree::new().with_capabilities(capabilities),
+        MemoryTree::new(),
+    );
     let target = Arc::new(target);
     for (tree, top) in [(&source, "."), (&*target, "copy")] {
         tree.insert_file(&path(&format!("{top}/a/f")), b"x").unwrap();
@@ -274,8 +277,14 @@ async fn a_folders_time_is_compared_by_the_rules_of_its_own_listing() {
         ..MetadataChange::default()
     };
     source.set_metadata(&path("b"), &at(1_500_000_000)).await.unwrap();
-    target.set_metadata(&path("copy/b"), &at(700_000_000)).await.unwrap();
+    target
+        .set_metadata(&path("copy/b"), &at(700_000_000))
+        .await
+        .unwrap();
     let (outcome, events) = run(Arc::new(source), target.clone(), Options::default()).await;
     assert_eq!(outcome.status, Status::Done, "{events:?}");
-    assert_eq!(modified(&target, "copy/b").await, at(1_500_000_000).modified.unwrap());
+    assert_eq!(
+        modified(&target, "copy/b").await,
+        at(1_500_000_000).modified.unwrap()
+    );
 }

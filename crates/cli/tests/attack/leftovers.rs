@@ -109,7 +109,11 @@ fn a_mirror_without_changes_sweeps_a_dead_ones_names() {
     tree(&place.join("dead"), 10);
     text(&place.join("mirrored/a"), "a");
     let target = place.folder("target");
-    let mirror = || place.ropeway("mirror").args(["--json", "--yes", "mirrored", "target"]);
+    let mirror = || {
+        place
+            .ropeway("mirror")
+            .args(["--json", "--yes", "mirrored", "target"])
+    };
     mirror().ok();
     begin(place.copy("dead", "target")).kill();
     assert!(!nodes(&target).is_empty());
