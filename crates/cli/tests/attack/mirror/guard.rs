@@ -4,6 +4,7 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use super::{below, mirror, put, reads};
+use crate::leftovers;
 use crate::support::{Place, Volume, Watching, holds, mixed, or_skip, same, tool};
 
 /// `lost+found`, empty folders and excluded names made a source count as not empty.
@@ -273,4 +274,19 @@ fn extras_below_folders_with_mapped_names_are_deleted() {
     put(&place.join("target").join(&folders[0]).join("extra too"), "x");
     mirror(&place, &flags).assert_code(&[0]);
     assert_eq!(below(&place.join("target")), folders);
+}
+
+/// The pass that deletes is left out where there is nothing to delete, but not where a dead job left something.
+#[test]
+fn a_mirror_without_changes_sweeps_a_dead_ones_names() {
+    let place = Place::new();
+    leftovers::tree(&place.join("dead"), 10);
+    put(&place.join("source/a"), "a");
+    place.folder("target");
+    mirror(&place, &[]).assert_code(&[0]);
+    leftovers::begin(place.copy("dead", "target")).kill();
+    let target = place.join("target");
+    assert!(!leftovers::nodes(&target).is_empty());
+    mirror(&place, &[]).assert_code(&[0]);
+    leftovers::none_left(&target);
 }
