@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropeway_plan::Visibility;
-use ropeway_vfs::{Backlog, DirEntry, End, EndError, Error, ErrorKind, Metadata, Op, RelPath};
+use ropeway_vfs::{Backlog, DirEntry, End, EndError, Error, ErrorKind, Metadata, Name, Op, RelPath};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -322,7 +322,6 @@ impl Walker<'_> {
         if self.root.root.source.capabilities().remote {
             parent.check_above(&source_path, &metadata)?;
         }
-        let direct = parent.visibility() == Visibility::Hidden;
         let mut inner = FolderInner {
             root: Arc::clone(self.root),
             xattrs: early_xattrs(&context.config, self.root, &source_path, &metadata),
@@ -359,31 +358,38 @@ impl Walker<'_> {
                 context.report.item(&inner.shown, "mkdir", 0);
                 inner.fresh = true;
             }
-            existing => {
-                if let Some(parent) = &inner.parent {
-                    parent.note_change();
-                }
-                let is_staged = !direct && context.config.target.capabilities().folder_renames;
-                // In a hidden folder, whatever stands there is removed when the folder is made.
-                if existing.is_some() && !direct {
-                    self.may_replace(&inner, is_staged).await?;
-                }
-                if is_staged {
-                    if let Some(parent) = &inner.parent {
-                        note_place(context, parent).await;
-                    }
-                    let token = token_of(self.root.index, &inner.source_path);
-                    let temporary = context.config.temporary_of(token);
-                    inner.path = parent_path.join(&temporary);
-                    inner.staging = Some((temporary, name));
-                    inner.visibility = Visibility::Hidden;
-                }
-                inner.fresh = make_folder(context, &inner).await?;
-                context.durability.touch();
-                context.report.item(&inner.shown, "mkdir", 0);
-            }
+            existing => self.make_new(&mut inner, name, existing.is_some()).await?,
         }
         Ok(Folder::new(inner, self.finisher))
+    }
+
+    /// Makes a folder that is not on the target yet, under its own or a temporary name. `is_taken` is whether
+    /// something else stands there.
+    async fn make_new(&self, inner: &mut FolderInner, name: Name, is_taken: bool) -> Result<(), Error> {
+        let context = self.context;
+        let direct = inner.visibility == Visibility::Hidden;
+        let is_staged = !direct && context.config.target.capabilities().folder_renames;
+        // In a hidden folder, whatever stands there is removed when the folder is made.
+        if is_taken && !direct {
+            self.may_replace(inner, is_staged).await?;
+        }
+        if let Some(parent) = &inner.parent {
+            parent.note_change();
+            if is_staged {
+                note_place(context, parent).await;
+            }
+        }
+        if is_staged {
+            let token = token_of(self.root.index, &inner.source_path);
+            let temporary = context.config.temporary_of(token);
+            inner.path = inner.path.parent().unwrap_or_default().join(&temporary);
+            inner.staging = Some((temporary, name));
+            inner.visibility = Visibility::Hidden;
+        }
+        inner.fresh = make_folder(context, inner).await?;
+        context.durability.touch();
+        context.report.item(&inner.shown, "mkdir", 0);
+        Ok(())
     }
 
     /// Checks that a mirror may replace what stands where a folder must go. That is removed when
