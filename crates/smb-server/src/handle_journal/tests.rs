@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use ropeway_smb_proto::server::hub::{
-    AppInstance, FileKey, KeptCaching, KeptDeletion, KeptLock, PersistentOpen,
+    AppInstance, FileKey, KeptBreak, KeptCaching, KeptDeletion, KeptLock, PersistentOpen,
 };
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions, ShareAccess};
 use ropeway_smb_wire::create_context::{AppInstanceVersion, LeaseState};
@@ -45,6 +45,7 @@ fn sample(id: u64) -> Record {
             channel_sequence: 7,
             replayable: true,
             caching: KeptCaching::Oplock(LeaseState::READ_CACHING),
+            breaking: None,
             locks: vec![KeptLock {
                 offset: 1,
                 length: 2,
@@ -91,7 +92,7 @@ prop_compose! {
         bits: [bool; 4],
         birth: Option<i64>,
         keys: (Option<([u8; 16], Option<(u64, u64)>)>, Option<[u8; 16]>),
-        caching in caching(),
+        (caching, breaking) in (caching(), any::<Option<(u32, u32)>>()),
         sequences in prop::option::of(prop::collection::vec(any::<u8>(), 64)),
         locks in prop::collection::vec(any::<(u64, u64, bool)>(), 0..30),
     ) -> Record {
@@ -123,6 +124,10 @@ prop_compose! {
                 channel_sequence: words.5,
                 replayable: bits[3],
                 caching,
+                breaking: breaking.map(|(requested, required)| KeptBreak {
+                    requested: LeaseState::from_bits_retain(requested),
+                    required: LeaseState::from_bits_retain(required),
+                }),
                 locks: locks.into_iter().map(|(offset, length, exclusive)| KeptLock { offset, length, exclusive }).collect(),
                 lock_sequences: sequences.map(|all| Box::new(std::array::from_fn(|at| all[at]))),
                 deletion,

@@ -230,6 +230,7 @@ fn give_back_caching(
         return watch;
     }
     *state = LeaseState::default();
+    kept.breaking = None;
     if let KeptCaching::Lease {
         epoch: Some(epoch), ..
     } = &mut kept.caching
