@@ -533,6 +533,15 @@ fn changes_are_reported() {
 
     world.lock_first_byte(open);
     assert_eq!(world.changed(), [open], "a lock");
+    let refused = LockElement {
+        offset: 0,
+        length: 1,
+        flags: EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY,
+    };
+    let waiter = world.waiter();
+    let outcome = world.hub.lock_by(world.now, open, &[refused], None, waiter);
+    assert_eq!(outcome, LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED));
+    assert_eq!(world.changed(), [], "no lock");
     let other = OpenRequest {
         access: STAT | AccessMask::READ_DATA,
         ..world.stranger()
