@@ -208,6 +208,28 @@ impl Hub {
         self.restored_locks(id, &kept.file, kept)
     }
 
+    /// Takes the locks from what was kept of an open that exclude those of an open which is there. A lock
+    /// changed hands, and only the record of its new owner says so. Nothing is known of the open's lock
+    /// requests then.
+    pub fn drop_taken_locks(&self, kept: &mut PersistentOpen) {
+        let others = self
+            .tables
+            .stream(&kept.file)
+            .map_or(&[][..], |stream| &stream.locks);
+        let (open, count) = (kept.id, kept.locks.len());
+        kept.locks.retain(|one| {
+            let lock = Range::new(one.offset, one.length).map(|range| Lock {
+                open,
+                range,
+                exclusive: one.exclusive,
+            });
+            !lock.is_some_and(|lock| others.iter().any(|other| other.conflicts_with(&lock)))
+        });
+        if kept.locks.len() < count {
+            kept.lock_sequences = None;
+        }
+    }
+
     fn restored_locks(
         &self,
         open: OpenId,

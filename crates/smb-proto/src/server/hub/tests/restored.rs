@@ -158,6 +158,34 @@ fn the_later_state_of_a_lease_applies() {
     }
 }
 
+/// Its record was written before the other open got the lock.
+#[test]
+fn a_lock_that_changed_hands_is_lost_alone() {
+    let mut before = world();
+    let request = before.persistent(7);
+    let one = before.open(&request).open;
+    let request = before.persistent(8);
+    let two = before.open(&request).open;
+    before.lock_first_byte(one);
+    let mut old = before.kept(one);
+    let other = KeptLock {
+        offset: 10,
+        length: 5,
+        exclusive: true,
+    };
+    old.locks.push(other);
+    let new = PersistentOpen {
+        locks: old.locks[..1].to_vec(),
+        ..before.kept(two)
+    };
+    let mut world = world();
+    world.restores(&new).unwrap();
+    world.hub.drop_taken_locks(&mut old);
+    world.restores(&old).unwrap();
+    assert_eq!(world.kept(one).locks, [other]);
+    assert_eq!(world.kept(two).locks, new.locks);
+}
+
 fn to(requested: LeaseState, required: LeaseState) -> KeptBreak {
     KeptBreak { requested, required }
 }
