@@ -181,7 +181,9 @@ fn find(
     let access = match (wanted, kept.directory) {
         (Some(_), _) => Access::Attributes,
         (None, false) if kept.access.intersects(writes) => Access::Write,
-        (None, _) if wants_content(kept.access) => Access::Read,
+        // A folder has no content but its listing.
+        (None, true) if kept.access.contains(AccessMask::READ_DATA) => Access::Read,
+        (None, false) if wants_content(kept.access) => Access::Read,
         (None, _) => Access::Attributes,
     };
     let how = NodeOpen {
