@@ -319,3 +319,25 @@ fn such_shares_change_with_a_restart_only() {
         .exits(1);
     assert!(failed.err.contains(":ca is for folders"), "{}", failed.err);
 }
+
+/// The journal is named after the path of the folder, and this server holds its lock.
+#[test]
+fn a_replaced_folder_keeps_its_journal() {
+    let place = Place::new();
+    place.folder("data");
+    let config = place.config_file();
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, "[serve]\nshare = [\"data:ca\"]\n").unwrap();
+    let run = place.ropeway("serve").args(["--json", "--listen", "127.0.0.1:0"]);
+    let mut running = run.start();
+    assert!(running.until(|running| running.stdout().contains("listening")));
+    fs::rename(place.join("data"), place.join("before")).unwrap();
+    place.folder("data");
+    running.signal(rustix::process::Signal::HUP);
+    assert!(running.until(|running| running.stdout().contains("reloaded")));
+    assert!(
+        !running.stdout().contains("cannot keep the handles"),
+        "{}",
+        running.stdout()
+    );
+}

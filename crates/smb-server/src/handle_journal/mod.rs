@@ -2,7 +2,8 @@
 //! the server's process ([MS-SMB2] 3.3.5.9.10).
 //!
 //! ```text
-//! lock                     held by the server that uses the journal; touched while there are handles
+//! lock                     held by the server that uses the journal; touched while there are handles. Its
+//!                          content is the difference of the clock and of the time since the boot
 //! numbers                  no handle has had a number above this
 //! server                   the GUID of the server
 //! 00000000000000a1.handle  a record, named after the number of its handle
@@ -13,6 +14,9 @@
 //! gone from the page cache, so they must not get their handles back. Each record names the boot of the
 //! machine, and those of other boots are dropped.
 //!
+//! The folder is used by its descriptor: if it is renamed while the server runs, its records are still
+//! written and removed.
+//!
 //! Who may write here may give a client handles with any rights. So the folder must belong to the server's
 //! user, and be open to nobody else.
 
@@ -20,17 +24,25 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::cmp::Reverse;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use ropeway_smb_proto::server::hub::OpenId;
 use ropeway_smb_wire::Guid;
 use ropeway_vfs::Timestamp;
-use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use rustix::fs::{
+    AtFlags, Dir, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, flock, futimens, openat,
+    renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use record::Record;
 use record::{LEN_MAX, RecordError};
@@ -52,6 +64,9 @@ const SERVER: &str = "server";
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Number of names that are looked at. More than the hub's handles, and their incomplete records.
 const NAMES_MAX: usize = 65_536;
+/// How far the clock may have been set while no server ran. A guess: more than what keeps it on time
+/// does in minutes, and no more than the time between two signs of life.
+const CLOCK_STEP_MAX: i128 = 1_000_000_000;
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -70,12 +85,14 @@ pub enum HandleJournalError {
 /// The journal of the persistent handles of a folder. A share with one is continuously available.
 #[derive(Debug)]
 pub struct HandleJournal {
-    folder: PathBuf,
+    folder: OwnedFd,
     boot: [u8; 16],
     /// Locked while the journal is used.
     lock: File,
     /// When the last server that used the journal was seen alive.
     last_alive: Timestamp,
+    /// Whether the clock was not set since.
+    clock_kept: bool,
 }
 
 impl HandleJournal {
@@ -94,21 +111,33 @@ impl HandleJournal {
     #[doc(hidden)]
     pub fn open_in_boot(folder: &Path, boot: [u8; 16]) -> Result<Self, HandleJournalError> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let metadata = fs::symlink_metadata(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = match rustix::fs::open(folder, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(HandleJournalError::Exposed),
+            opened => File::from(opened.map_err(io::Error::from)?),
+        };
+        let metadata = folder.metadata()?;
         let own = metadata.uid() == rustix::process::geteuid().as_raw();
-        if !metadata.is_dir() || !own || metadata.mode() & 0o077 != 0 {
+        if !own || metadata.mode() & 0o077 != 0 {
             return Err(HandleJournalError::Exposed);
         }
-        let mut options = private();
-        let lock = options.truncate(false).read(true).open(folder.join(LOCK))?;
+        let folder = OwnedFd::from(folder);
+        let lock = openat(&folder, LOCK, private() | OFlags::RDWR, Mode::RUSR | Mode::WUSR);
+        let lock = File::from(lock.map_err(io::Error::from)?);
         wait_for_lock(&lock)?;
         let seen = lock.metadata()?;
         let nanoseconds = u32::try_from(seen.mtime_nsec()).unwrap_or(0);
+        let last_alive = Timestamp::from_unix(seen.mtime(), nanoseconds);
+        let mut difference = [0; 16];
+        let known = lock.read_exact_at(&mut difference, 0).is_ok();
+        let step = i128::from_le_bytes(difference).saturating_sub(clock_difference());
+        let is_later = last_alive.0 <= now(ClockId::Realtime);
         Ok(Self {
-            folder: folder.to_path_buf(),
+            folder,
             boot,
             lock,
-            last_alive: Timestamp::from_unix(seen.mtime(), nanoseconds),
+            last_alive,
+            clock_kept: known && is_later && step.saturating_abs() <= CLOCK_STEP_MAX,
         })
     }
 
@@ -122,6 +151,12 @@ impl HandleJournal {
         self.last_alive
     }
 
+    /// Whether the clock was not set since the last server was seen alive. Otherwise the times of files
+    /// do not say whether they changed since.
+    pub(crate) fn is_clock_kept(&self) -> bool {
+        self.clock_kept
+    }
+
     /// Notes that the server is alive. It watches its files until then: see `ops::restore`.
     pub(crate) fn note_alive(&self) {
         let now = Timespec {
@@ -132,7 +167,8 @@ impl HandleJournal {
             last_access: now,
             last_modification: now,
         };
-        // Without it, clients lose their caches at the next start.
+        // Without them, clients lose their caches at the next start.
+        _ = self.lock.write_all_at(&clock_difference().to_le_bytes(), 0);
         _ = futimens(&self.lock, &times);
     }
 
@@ -151,9 +187,14 @@ impl HandleJournal {
 
     /// Removes the record of a handle, if there is one.
     pub(crate) fn remove(&self, id: OpenId) -> io::Result<()> {
-        match fs::remove_file(self.folder.join(name_of(id, RECORD))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let name = name_of(id, RECORD);
+        match self.unlink(&name) {
+            Ok(()) => Ok(()),
+            // A volume that became read-only says so of names that are not there, too.
+            Err(error) => match statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => Ok(()),
+                _ => Err(error.into()),
+            },
         }
     }
 
@@ -164,51 +205,57 @@ impl HandleJournal {
 
     /// Returns the number above which no handle has had one; `None` if it is not known.
     pub(crate) fn reserved(&self) -> Option<u64> {
-        let bytes = read_bounded(&self.folder.join(NUMBERS), 32).ok()?;
+        let bytes = self.read_bounded(NUMBERS, 32).ok()?;
         std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
     }
 
-    /// Returns the GUID that the server had before, or this one if it had none. Clients take a server
-    /// with another GUID for another one ([MS-SMB2] 3.2.5.2).
-    pub(crate) fn server_guid(&self, new: Guid) -> Guid {
-        let kept = read_bounded(&self.folder.join(SERVER), 16).ok();
-        if let Some(Ok(kept)) = kept.map(<[u8; 16]>::try_from) {
-            return Guid(kept);
-        }
-        if let Err(error) = self.replace("server.new", SERVER, &new.0) {
+    fn server_guid(&self) -> Option<Guid> {
+        let kept = self.read_bounded(SERVER, 16).ok()?;
+        <[u8; 16]>::try_from(kept).ok().map(Guid)
+    }
+
+    fn keep_server_guid(&self, guid: Guid) {
+        if let Err(error) = self.replace("server.new", SERVER, &guid.0) {
             tracing::warn!(%error, "cannot keep the GUID of the server");
         }
-        new
+    }
+
+    fn unlink(&self, name: &str) -> rustix::io::Result<()> {
+        unlinkat(&self.folder, name, AtFlags::empty())
     }
 
     fn replace(&self, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let new = self.folder.join(new);
-        let write = || {
-            let mut file = private().truncate(true).open(&new)?;
+        let write = || -> io::Result<()> {
+            let flags = private() | OFlags::WRONLY | OFlags::TRUNC;
+            let mut file = File::from(openat(&self.folder, new, flags, Mode::RUSR | Mode::WUSR)?);
             file.write_all(bytes)?;
             // Some file systems report a full disk only here.
             drop(file);
-            fs::rename(&new, self.folder.join(name))
+            Ok(renameat(&self.folder, new, &self.folder, name)?)
         };
-        write().inspect_err(|_| _ = fs::remove_file(&new))
+        write().inspect_err(|_| _ = self.unlink(new))
     }
 
-    /// Returns the records of this boot, by number. All others are dropped, and the log says why.
+    /// Returns the records of this boot, the latest first: where two contradict each other, that one is
+    /// right. All others are dropped, and the log says why.
     pub(crate) fn load(&self) -> io::Result<Vec<Record>> {
         let (mut records, mut of_other_boots) = (Vec::new(), 0_usize);
-        for entry in fs::read_dir(&self.folder)?.take(NAMES_MAX) {
-            let path = entry?.path();
-            match path.extension().and_then(|ending| ending.to_str()) {
-                Some(NEW) => _ = fs::remove_file(&path),
-                Some(RECORD) => match read_record(&path) {
-                    Ok(record) if record.boot == self.boot => records.push(record),
+        for entry in Dir::read_from(&self.folder)?.take(NAMES_MAX) {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            match name.rsplit_once('.').map(|(_, ending)| ending) {
+                Some(NEW) => _ = self.unlink(name),
+                Some(RECORD) => match self.read_record(name) {
+                    Ok((written, record)) if record.boot == self.boot => records.push((written, record)),
                     Ok(_) => {
                         of_other_boots += 1;
-                        _ = fs::remove_file(&path);
+                        _ = self.unlink(name);
                     }
                     Err(error) => {
-                        tracing::warn!(record = %path.display(), %error, "a persistent handle is lost: its record is unusable");
-                        _ = fs::remove_file(&path);
+                        tracing::warn!(record = name, %error, "a persistent handle is lost: its record is unusable");
+                        _ = self.unlink(name);
                     }
                 },
                 _ => {}
@@ -220,18 +267,46 @@ impl HandleJournal {
                 "the machine was started again: persistent handles from before are lost, as what was written may be"
             );
         }
-        records.sort_by_key(|record| record.open.id);
-        Ok(records)
+        records.sort_by_key(|(written, record)| (Reverse(*written), record.open.id));
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// Returns a record, and when it was written.
+    fn read_record(&self, name: &str) -> Result<((i64, i64), Record), ReadError> {
+        let file = self.open_file(name)?;
+        let metadata = file.metadata()?;
+        let record = Record::decode(&bounded(file, LEN_MAX)?)?;
+        match name == name_of(record.open.id, RECORD) {
+            true => Ok(((metadata.mtime(), metadata.mtime_nsec()), record)),
+            false => Err(ReadError::Name),
+        }
+    }
+
+    fn open_file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.folder, name, flags, Mode::empty())?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn read_bounded(&self, name: &str, length_max: usize) -> io::Result<Vec<u8>> {
+        bounded(self.open_file(name)?, length_max)
     }
 }
 
-fn read_record(path: &Path) -> Result<Record, ReadError> {
-    let record = Record::decode(&read_bounded(path, LEN_MAX)?)?;
-    let name = path.file_name().and_then(|name| name.to_str());
-    match name == Some(name_of(record.open.id, RECORD).as_str()) {
-        true => Ok(record),
-        false => Err(ReadError::Name),
+/// Returns the GUID that the server had before by any of its journals, or this one if it had none, and
+/// keeps it in all of them. Clients take a server with another GUID for another one ([MS-SMB2] 3.2.5.2).
+pub(crate) fn server_guid(journals: &[Arc<HandleJournal>], new: Guid) -> Guid {
+    let guid = journals.iter().find_map(|journal| journal.server_guid());
+    let guid = guid.unwrap_or(new);
+    for journal in journals {
+        if journal.server_guid() != Some(guid) {
+            journal.keep_server_guid(guid);
+        }
     }
+    guid
 }
 
 /// Why a file is no record.
@@ -249,22 +324,13 @@ fn name_of(id: OpenId, ending: &str) -> String {
     format!("{:016x}.{ending}", id.get())
 }
 
-/// Returns how files are made here: for the owner alone, following no link.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    options.write(true).create(true).mode(0o600).custom_flags(no_link);
-    options
+/// Returns how files are made here: following no link.
+fn private() -> OFlags {
+    OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
 /// Reads a file of at most this length; a longer one is cut after one more byte.
-fn read_bounded(path: &Path, length_max: usize) -> io::Result<Vec<u8>> {
-    let mut options = OpenOptions::new();
-    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let file = options.read(true).custom_flags(no_link).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+fn bounded(file: File, length_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(length_max as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -282,6 +348,17 @@ fn wait_for_lock(file: &File) -> Result<(), HandleJournalError> {
         }
         waited += step;
     }
+}
+
+/// Returns the difference of the clock and of the time since the boot, in nanoseconds. It changes when
+/// the clock is set.
+fn clock_difference() -> i128 {
+    now(ClockId::Realtime).saturating_sub(now(ClockId::Boottime))
+}
+
+fn now(clock: ClockId) -> i128 {
+    let now = clock_gettime(clock);
+    Timestamp::from_unix(now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0)).0
 }
 
 /// Returns the number that the kernel gave this boot of the machine.

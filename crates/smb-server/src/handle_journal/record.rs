@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::{
-    AppInstance, FileKey, KeptCaching, KeptDeletion, KeptLock, OpenId, PersistentOpen,
+    AppInstance, FileKey, KeptBreak, KeptCaching, KeptDeletion, KeptLock, OpenId, PersistentOpen,
 };
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions, ShareAccess};
 use ropeway_smb_wire::create_context::{AppInstanceVersion, LeaseState};
@@ -77,7 +77,8 @@ mod flag {
     pub(super) const DELETION: u32 = 1 << 11;
     pub(super) const DELETION_LEASE: u32 = 1 << 12;
     pub(super) const APP_INSTANCE_VERSION: u32 = 1 << 13;
-    pub(super) const ALL: u32 = (1 << 14) - 1;
+    pub(super) const BREAKING: u32 = 1 << 14;
+    pub(super) const ALL: u32 = (1 << 15) - 1;
 }
 
 impl Record {
@@ -119,6 +120,7 @@ impl Record {
             (open.parent_lease.is_some(), flag::PARENT_LEASE),
             (lease, flag::LEASE),
             (epoch, flag::EPOCH),
+            (open.breaking.is_some(), flag::BREAKING),
             (open.lock_sequences.is_some(), flag::LOCK_SEQUENCES),
             (deletion.is_some(), flag::DELETION),
             (
@@ -171,6 +173,10 @@ impl Record {
                 w.bytes(&key.0);
                 epoch.iter().for_each(|epoch| w.u16(*epoch));
             }
+        }
+        if let Some(breaking) = open.breaking {
+            w.u32(breaking.requested.bits());
+            w.u32(breaking.required.bits());
         }
         if let Some(sequences) = &open.lock_sequences {
             w.bytes(&**sequences);
@@ -238,6 +244,7 @@ fn decode_body(r: &mut Reader<'_>) -> Result<Record, RecordError> {
     let parent_lease = is(flag::PARENT_LEASE).then(|| r.array()).transpose()?;
     let app_instance = decode_app_instance(r, app_instance, is(flag::APP_INSTANCE_VERSION))?;
     let caching = decode_caching(r, is(flag::LEASE), is(flag::EPOCH))?;
+    let breaking = is(flag::BREAKING).then(|| decode_break(r)).transpose()?;
     let lock_sequences = is(flag::LOCK_SEQUENCES).then(|| r.array::<64>()).transpose()?;
     let deletion = match is(flag::DELETION) {
         true => Some(KeptDeletion {
@@ -274,6 +281,7 @@ fn decode_body(r: &mut Reader<'_>) -> Result<Record, RecordError> {
             channel_sequence,
             replayable: is(flag::REPLAYABLE),
             caching,
+            breaking,
             locks: decode_locks(r)?,
             lock_sequences: lock_sequences.map(Box::new),
             deletion,
@@ -314,6 +322,13 @@ fn decode_caching(r: &mut Reader<'_>, lease: bool, epoch: bool) -> Result<KeptCa
         key: LeaseKey(r.array()?),
         state,
         epoch: epoch.then(|| r.u16()).transpose()?,
+    })
+}
+
+fn decode_break(r: &mut Reader<'_>) -> Result<KeptBreak, RecordError> {
+    Ok(KeptBreak {
+        requested: LeaseState::from_bits_retain(r.u32()?),
+        required: LeaseState::from_bits_retain(r.u32()?),
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use ropeway_smb_proto::server::hub::{
-    AppInstance, FileKey, KeptCaching, KeptDeletion, KeptLock, PersistentOpen,
+    AppInstance, FileKey, KeptBreak, KeptCaching, KeptDeletion, KeptLock, PersistentOpen,
 };
 use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions, ShareAccess};
 use ropeway_smb_wire::create_context::{AppInstanceVersion, LeaseState};
@@ -45,6 +45,7 @@ fn sample(id: u64) -> Record {
             channel_sequence: 7,
             replayable: true,
             caching: KeptCaching::Oplock(LeaseState::READ_CACHING),
+            breaking: None,
             locks: vec![KeptLock {
                 offset: 1,
                 length: 2,
@@ -91,7 +92,7 @@ prop_compose! {
         bits: [bool; 4],
         birth: Option<i64>,
         keys: (Option<([u8; 16], Option<(u64, u64)>)>, Option<[u8; 16]>),
-        caching in caching(),
+        (caching, breaking) in (caching(), any::<Option<(u32, u32)>>()),
         sequences in prop::option::of(prop::collection::vec(any::<u8>(), 64)),
         locks in prop::collection::vec(any::<(u64, u64, bool)>(), 0..30),
     ) -> Record {
@@ -123,6 +124,10 @@ prop_compose! {
                 channel_sequence: words.5,
                 replayable: bits[3],
                 caching,
+                breaking: breaking.map(|(requested, required)| KeptBreak {
+                    requested: LeaseState::from_bits_retain(requested),
+                    required: LeaseState::from_bits_retain(required),
+                }),
                 locks: locks.into_iter().map(|(offset, length, exclusive)| KeptLock { offset, length, exclusive }).collect(),
                 lock_sequences: sequences.map(|all| Box::new(std::array::from_fn(|at| all[at]))),
                 deletion,
@@ -178,7 +183,9 @@ fn journal(folder: &Path) -> HandleJournal {
 
 fn numbers(journal: &HandleJournal) -> Vec<u64> {
     let records = journal.load().unwrap();
-    records.iter().map(|record| record.open.id.get()).collect()
+    let mut numbers: Vec<_> = records.iter().map(|record| record.open.id.get()).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 #[test]
@@ -289,12 +296,18 @@ fn numbers_are_reserved() {
 fn the_server_keeps_its_guid() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("journal");
-    let journal = journal(&folder);
-    assert_eq!(journal.server_guid(Guid([1; 16])), Guid([1; 16]));
-    assert_eq!(journal.server_guid(Guid([2; 16])), Guid([1; 16]));
+    let own = Arc::new(journal(&folder));
+    let journals = [Arc::clone(&own)];
+    assert_eq!(server_guid(&journals, Guid([1; 16])), Guid([1; 16]));
+    assert_eq!(server_guid(&journals, Guid([2; 16])), Guid([1; 16]));
+    // A share that was added before the others has a journal without one.
+    let first = Arc::new(journal(&place.path().join("first")));
+    let journals = [first, own];
+    assert_eq!(server_guid(&journals, Guid([2; 16])), Guid([1; 16]));
+    assert_eq!(server_guid(&journals[..1], Guid([2; 16])), Guid([1; 16]));
     for broken in [&b"short"[..], &[3; 17]] {
         fs::write(folder.join(SERVER), broken).unwrap();
-        assert_eq!(journal.server_guid(Guid([2; 16])), Guid([2; 16]));
+        assert_eq!(server_guid(&journals[1..], Guid([2; 16])), Guid([2; 16]));
     }
 }
 
@@ -311,4 +324,69 @@ fn the_last_sign_of_life_is_kept() {
     second.note_alive();
     drop(second);
     assert!(journal(&folder).last_alive() > Timestamp::from_unix(1_600_000_000, 0));
+}
+
+/// The folder is known by its descriptor, not by its path.
+#[test]
+fn a_record_is_removed_from_a_renamed_journal() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("journal");
+    let journal = journal(&folder);
+    journal.put(&sample(1)).unwrap();
+    let away = place.path().join("away");
+    fs::rename(&folder, &away).unwrap();
+    journal.put(&sample(2)).unwrap();
+    assert_eq!(numbers(&journal), [1, 2]);
+    journal.remove(OpenId::new(1)).unwrap();
+    assert!(!away.join("0000000000000001.handle").exists());
+}
+
+#[test]
+fn a_record_that_stays_is_no_success() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("journal");
+    let journal = journal(&folder);
+    fs::create_dir(folder.join("0000000000000001.handle")).unwrap();
+    assert!(journal.remove(OpenId::new(1)).is_err());
+    assert!(journal.put(&sample(1)).is_err());
+}
+
+#[test]
+fn the_latest_record_is_first() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("journal");
+    let journal = journal(&folder);
+    for (id, second) in [(1, 10), (2, 30), (3, 20)] {
+        journal.put(&sample(id)).unwrap();
+        let record = File::options()
+            .write(true)
+            .open(folder.join(name_of(OpenId::new(id), RECORD)));
+        let written = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        record.unwrap().set_modified(written).unwrap();
+    }
+    let records = journal.load().unwrap();
+    let ids: Vec<_> = records.iter().map(|record| record.open.id.get()).collect();
+    assert_eq!(ids, [2, 3, 1]);
+}
+
+#[test]
+fn a_clock_that_was_set_is_noticed() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("journal");
+    let first = journal(&folder);
+    assert!(!first.is_clock_kept(), "nothing is known");
+    first.note_alive();
+    drop(first);
+    let second = journal(&folder);
+    assert!(second.is_clock_kept());
+    let later = std::time::SystemTime::now() + Duration::from_secs(3600);
+    second.lock.set_modified(later).unwrap();
+    drop(second);
+    let third = journal(&folder);
+    assert!(!third.is_clock_kept(), "it was seen alive in the future");
+    third.note_alive();
+    let set = clock_difference() + 2 * CLOCK_STEP_MAX;
+    third.lock.write_all_at(&set.to_le_bytes(), 0).unwrap();
+    drop(third);
+    assert!(!journal(&folder).is_clock_kept());
 }

@@ -13,7 +13,7 @@ use ropeway_smb_wire::write::WriteResponse;
 use ropeway_smb_wire::{FileId, NtStatus};
 
 use super::context::{Context, Execution, Outcome};
-use super::{notify, range_locks};
+use super::{notify, persistent, range_locks};
 use crate::files::fsctl;
 use crate::files::fsctl::{CopyView, Range};
 use crate::interfaces;
@@ -72,6 +72,10 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
                 let status = outcome
                     .as_ref()
                     .map_or_else(|status| *status, |(status, _)| *status);
+                // The node has no name any more.
+                if status == NtStatus::SUCCESS {
+                    persistent::give_up(context.shared, &[open.hub_id()]);
+                }
                 context.record_of("reparse", &open, status);
             }
             outcome?

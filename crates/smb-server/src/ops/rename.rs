@@ -14,6 +14,7 @@ use ropeway_vfs::{ErrorKind, Kind, Name, RelPath};
 use super::context::{Context, Execution};
 use super::folder_leases;
 use super::name::{self, key_of};
+use super::persistent;
 use crate::files::{attributes, links, security, status};
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open};
@@ -145,8 +146,16 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         CompletionFilter::FILE_NAME
     };
     {
+        // Other shares of the folder have the same paths.
+        let store = &open.share.store;
+        let others = context
+            .shared
+            .share_indices(|share| Arc::ptr_eq(&share.store, store));
         let mut hub = context.shared.hub();
-        let moved = hub.renamed(share_id, &old, &new);
+        let mut moved = hub.renamed(share_id, &old, &new);
+        for other in others.into_iter().filter(|other| *other != share_id) {
+            moved.extend(hub.renamed(other, &old, &new));
+        }
         hub.changed_name(share_id, &old, &new, filter);
         drop(hub);
         context.shared.renamed(&moved, &from, &to);
@@ -329,6 +338,15 @@ fn rename_stream(context: &Context<'_>, open: &Open, to: &Text, replace: bool) -
     }
     let rename = |stream: &Name, new: &Name| base.rename_stream(stream, new, replace);
     rename(stream, &new).map_err(|error| status::of(&error))?;
+    // Their opens are known by the old name, or have no stream any more.
+    let replaced = base.stat().map(|stat| key_of(&stat, Some(&new)));
+    let keys = [Some(open.file.clone()), replaced.ok()];
+    let opens: Vec<_> = {
+        let hub = context.shared.hub();
+        let opens = keys.iter().flatten().flat_map(|key| hub.opens_of(key));
+        opens.map(|info| info.id).collect()
+    };
+    persistent::give_up(context.shared, &opens);
     Ok(None)
 }
 

@@ -6,7 +6,8 @@
 //!             └──────────────────┴──────────────┴────────────────────────┴─▶ dropped; the log says why
 //! ```
 //! Caches are given back only of files that have not changed since the last server was seen alive. Until
-//! then it watched them, and what local programs changed broke the caches; nobody watched afterwards.
+//! then it watched them, and what local programs changed broke the caches; nobody watched afterwards. If
+//! the clock was set meanwhile, nobody knows.
 //! Folders get none back: what is in them may have changed without them.
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ropeway_smb_proto::server::hub::{KeptCaching, PersistentOpen, RestoreError, posix_locks_of};
-use ropeway_smb_wire::create::AccessMask;
+use ropeway_smb_wire::create::{AccessMask, CreateOptions};
 use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_vfs::store::{Access, Node, NodeOpen, NodeStat, StreamOpen};
 use ropeway_vfs::{Kind, Name, RelPath, Timestamp};
@@ -77,7 +78,7 @@ pub(crate) fn restore(shared: &Arc<SharedState>) {
             Ok(()) => restored += 1,
             Err(why) => {
                 tracing::warn!(share, %path, %why, "a persistent handle is lost");
-                _ = journal.remove(id);
+                persistent::drop_record(&mut shared.kept_handles.lock(), journal, id.get());
             }
         }
     }
@@ -95,15 +96,16 @@ fn restore_one(
 ) -> Result<(), DropReason> {
     let (index, share) = share_of(shared, journal, &record).ok_or(DropReason::Share)?;
     let target = name::parse(&record.open.path).map_err(|_| DropReason::Path)?;
-    let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE;
-    if record.open.access.intersects(writes) && !share.access().contains(AccessMask::WRITE_DATA) {
+    if !is_allowed(share.access(), &record.open) {
         return Err(DropReason::ReadOnly);
     }
-    let found = find(&share, &record, &target.path)?;
+    let found = find(&share, journal, &record, &target.path)?;
     if record.open.directory != (found.stat.kind == Kind::Directory && found.stream.is_none()) {
         return Err(DropReason::OtherFile);
     }
     record.open.share_id = index;
+    // Another handle may have got one of its locks since the record was written.
+    shared.hub().drop_taken_locks(&mut record.open);
     let caching = give_back_caching(shared, journal, &mut record.open, &found);
     let open = Open {
         id: record.open.id.get(),
@@ -130,12 +132,21 @@ fn restore_one(
         // The open is new, so the cell is empty.
         _ = open.state.caching.set(caching);
     }
+    _ = open.state.birth.set(record.birth);
     lock_again(shared, &open, &record.open)?;
     let now = shared.uptime();
     // An open that is refused is dropped, and its POSIX locks with it.
     shared.hub().restore(now, &record.open, found.stat.size)?;
     shared.add_handle(open.id, Handle::File(Arc::new(open)));
     Ok(())
+}
+
+/// Whether the share still allows what the handle may do. A deletion needs a share that can be written.
+fn is_allowed(share: AccessMask, kept: &PersistentOpen) -> bool {
+    // No share restricts these.
+    let free = AccessMask::SYNCHRONIZE | AccessMask::ACCESS_SYSTEM_SECURITY;
+    let deletes = kept.delete_on_close || kept.deletion.is_some();
+    share.contains(kept.access.difference(free)) && (!deletes || share.contains(AccessMask::DELETE))
 }
 
 /// Returns the share of a record and its index. It must be one of the folder whose journal this is.
@@ -158,27 +169,36 @@ struct Found {
 }
 
 /// Opens the file of a record, and checks that it is the same one.
-fn find(share: &Share, record: &Record, path: &RelPath) -> Result<Found, DropReason> {
+fn find(
+    share: &Share,
+    journal: &HandleJournal,
+    record: &Record,
+    path: &RelPath,
+) -> Result<Found, DropReason> {
     let kept = &record.open;
     let wanted = kept.file.stream.as_ref();
     let writes = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
     let access = match (wanted, kept.directory) {
         (Some(_), _) => Access::Attributes,
-        (None, true) => Access::Read,
         (None, false) if kept.access.intersects(writes) => Access::Write,
+        // A folder has no content but its listing.
+        (None, true) if kept.access.contains(AccessMask::READ_DATA) => Access::Read,
         (None, false) if wants_content(kept.access) => Access::Read,
-        (None, false) => Access::Attributes,
+        (None, _) => Access::Attributes,
     };
     let how = NodeOpen {
         access,
-        // A link that has taken the file's place is not followed.
-        link_itself: true,
+        // The open had no more than the user of the server has now.
+        allow_less_access: true,
+        // As in the CREATE. What a link leads to must be the same file, as everywhere.
+        link_itself: record.options.contains(CreateOptions::OPEN_REPARSE_POINT),
         ..NodeOpen::default()
     };
     let opened = share.store.open(path, &how)?;
     let file = key_of(&opened.stat, None);
     let is_same = (file.share_volume, file.index) == (kept.file.share_volume, kept.file.index);
-    if !is_same || opened.node.birth()? != record.birth {
+    let birth = opened.node.birth()?;
+    if !is_same || birth != record.birth || birth.is_none() && !may_be_as_old(opened.stat.changed, journal) {
         return Err(DropReason::OtherFile);
     }
     let Some(folded) = wanted else {
@@ -207,6 +227,13 @@ fn find(share: &Share, record: &Record, path: &RelPath) -> Result<Found, DropRea
     })
 }
 
+/// Whether a file may be older than the death of the last server. Where the volume does not say when files
+/// were made, a later one may have got the number of one that was deleted.
+fn may_be_as_old(changed: Timestamp, journal: &HandleJournal) -> bool {
+    let seen = journal.last_alive().0.saturating_add(2 * UNSEEN_NANOSECONDS);
+    journal.is_clock_kept() && changed.0 <= seen
+}
+
 /// Watches the file if its client may go on caching it. If not, takes the caching from the record.
 fn give_back_caching(
     shared: &SharedState,
@@ -226,10 +253,11 @@ fn give_back_caching(
     let node = found.base.as_deref().unwrap_or(&*found.node);
     let changed = node.stat_now().map(|stat| stat.changed);
     let is_unchanged = changed.is_ok_and(|changed| is_before(changed, journal.last_alive()));
-    if watch.is_some() && is_unchanged {
+    if watch.is_some() && is_unchanged && journal.is_clock_kept() {
         return watch;
     }
     *state = LeaseState::default();
+    kept.breaking = None;
     if let KeptCaching::Lease {
         epoch: Some(epoch), ..
     } = &mut kept.caching
@@ -258,5 +286,30 @@ fn lock_again(shared: &SharedState, open: &Open, kept: &PersistentOpen) -> Resul
             open.state.posix_locks.store(false, Ordering::Relaxed);
             Err(DropReason::Locked)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the time of birth, a later file may have the number of one that was deleted.
+    #[test]
+    fn a_later_file_is_another_one() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("journal");
+        let first = HandleJournal::open_in_boot(&folder, [1; 16]).unwrap();
+        let seconds_later = |journal: &HandleJournal, seconds: i128| {
+            Timestamp(journal.last_alive().0 + seconds * 1_000_000_000)
+        };
+        assert!(
+            !may_be_as_old(seconds_later(&first, -10), &first),
+            "nobody knows the clock"
+        );
+        first.note_alive();
+        drop(first);
+        let second = HandleJournal::open_in_boot(&folder, [1; 16]).unwrap();
+        assert!(may_be_as_old(seconds_later(&second, 1), &second));
+        assert!(!may_be_as_old(seconds_later(&second, 3), &second));
     }
 }

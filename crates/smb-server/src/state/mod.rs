@@ -32,6 +32,7 @@ use ropeway_smb_wire::{FileTime, SessionId, Text};
 use crate::accounts::AccountNames;
 use crate::audit::{Audit, Record};
 use crate::foreign::ForeignProtocol;
+use crate::handle_journal::server_guid;
 use crate::options::ServerOptions;
 use crate::pipes::PipeHost;
 use crate::share::Share;
@@ -147,10 +148,11 @@ impl SharedState {
     /// Creates the state of a server that listens on `addresses`. `timer` is an eventfd that wakes
     /// the thread which waits for the hub's timers.
     pub(crate) fn new(mut options: ServerOptions, addresses: Vec<SocketAddr>, timer: OwnedFd) -> Self {
-        let mut journals = options.shares.iter().filter_map(|share| share.journal.as_ref());
-        if let Some(journal) = journals.next() {
+        let journals = options.shares.iter().filter_map(|share| share.journal.clone());
+        let journals: Vec<_> = journals.collect();
+        if !journals.is_empty() {
             options.config.persistent_handles = true;
-            options.config.server_guid = journal.server_guid(options.config.server_guid);
+            options.config.server_guid = server_guid(&journals, options.config.server_guid);
         }
         let netbios = options.config.names.netbios_computer.clone();
         let shares = options.shares.into_iter().map(|share| Some(Arc::new(share)));

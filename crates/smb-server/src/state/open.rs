@@ -10,7 +10,7 @@ use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions};
 use ropeway_smb_wire::{SessionId, Text, TreeId};
 use ropeway_vfs::external::Watching;
 use ropeway_vfs::store::Node;
-use ropeway_vfs::{FileId, Name, RelPath};
+use ropeway_vfs::{FileId, Name, RelPath, Timestamp};
 
 use crate::pipes::PipeServer;
 use crate::share::Share;
@@ -81,6 +81,8 @@ pub(crate) struct OpenState {
     pub(crate) posix_locks: AtomicBool,
     /// Identity of the symbolic link that replaced the node through this open.
     pub(crate) replaced: OnceLock<FileId>,
+    /// When a persistent open's file was made, where the volume says so.
+    pub(crate) birth: OnceLock<Option<Timestamp>>,
 }
 
 impl OpenState {
@@ -100,6 +102,7 @@ impl Default for OpenState {
             sampler: CompressionSampler::default(),
             posix_locks: AtomicBool::new(false),
             replaced: OnceLock::new(),
+            birth: OnceLock::new(),
         }
     }
 }

@@ -382,8 +382,13 @@ impl Folders {
                 }
                 _ => None,
             };
+            // Also if the folder was replaced: this server holds the journal's lock.
+            let of_place = || {
+                let all = self.open.iter().chain(&open);
+                all.filter(|other| other.wanted.place == wanted.place)
+            };
             let journal = match (wanted.available, wanted.place.local()) {
-                (true, Some(folder)) => match known().find_map(|folder| folder.journal.clone()) {
+                (true, Some(folder)) => match of_place().find_map(|folder| folder.journal.clone()) {
                     Some(journal) => Some(journal),
                     None => Some(handles::start(folder, self.handles.as_deref())?),
                 },

@@ -88,6 +88,29 @@ impl Caching {
         Ok(self.start(next, required))
     }
 
+    /// Resumes a break after a restart of the server: nobody knows whether the client was told of it.
+    /// `kept` has what it asks for and what it leads to. Records of one lease may name several breaks:
+    /// the lowest states count. A state that is low enough already counts as acknowledged.
+    pub(super) fn resume(&mut self, kept: Option<(LeaseState, LeaseState)>) {
+        let known = self.breaking.take();
+        let known = known.map(|breaking| (breaking.requested, breaking.required));
+        let all = known.into_iter().chain(kept);
+        let Some((requested, required)) = all.reduce(|one, two| (one.0 & two.0, one.1 & two.1)) else {
+            return;
+        };
+        let requested = valid(self.state & requested);
+        let required = valid(requested & required);
+        let to = if requested == self.state {
+            required
+        } else {
+            requested
+        };
+        _ = self.start(to, required);
+        if let Some(breaking) = &mut self.breaking {
+            breaking.unsent = true;
+        }
+    }
+
     fn start(&mut self, to: LeaseState, required: LeaseState) -> Option<BreakNotice> {
         if to == self.state {
             return None;

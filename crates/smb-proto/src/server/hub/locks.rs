@@ -74,19 +74,23 @@ impl Hub {
             return LockOutcome::Refused(NtStatus::FILE_CLOSED);
         };
         let sequence = request.verified_sequence();
+        let before = self.lock_state(open, sequence);
         if sequence.is_some_and(|sequence| self.is_replayed_lock(open, sequence)) {
             return LockOutcome::Granted;
         }
-        self.open_changed(open);
         let outcome = match elements.len() {
             ..=ELEMENTS_MAX if request.unlocks() => self.unlock_all(open, &file, elements),
             _ => self.lock_all(request, &file),
         };
+        if outcome == Ok(true) {
+            self.note_sequence(open, sequence);
+        }
+        // A request that was refused may have unlocked some ranges.
+        if outcome == Ok(true) || self.lock_state(open, sequence) != before {
+            self.open_changed(open);
+        }
         match outcome {
-            Ok(true) => {
-                self.note_sequence(open, sequence);
-                LockOutcome::Granted
-            }
+            Ok(true) => LockOutcome::Granted,
             Ok(false) => LockOutcome::Wait,
             Err(status) => LockOutcome::Refused(status),
         }
@@ -266,6 +270,14 @@ impl Hub {
         let open = self.tables.opens.get(&open);
         let bucket = open.and_then(|open| open.lock_sequences.as_ref()?.get(bucket_of(sequence)));
         bucket == Some(&sequence.number())
+    }
+
+    /// Returns the number of locks of an open, and what is known of its requests with this sequence.
+    pub(super) fn lock_state(&self, open: OpenId, sequence: Option<LockSequence>) -> Option<(u32, u8)> {
+        let open = self.tables.opens.get(&open)?;
+        let buckets = open.lock_sequences.as_ref();
+        let bucket = sequence.and_then(|sequence| buckets?.get(bucket_of(sequence)).copied());
+        Some((open.lock_count, bucket.unwrap_or(UNKNOWN_SEQUENCE)))
     }
 
     fn note_sequence(&mut self, open: OpenId, sequence: Option<LockSequence>) {

@@ -68,7 +68,7 @@ pub use lease::{GrantedLease, LeaseRequest, LeaseRequestV2};
 pub use locks::{LockOutcome, RangeLockRequest};
 pub use notify::WatchOutcome;
 pub use open::{AppInstance, Granted, OpenOutcome, OpenRequest};
-pub use persistent::{KeptCaching, KeptDeletion, KeptLock, PersistentChange, PersistentOpen};
+pub use persistent::{KeptBreak, KeptCaching, KeptDeletion, KeptLock, PersistentChange, PersistentOpen};
 pub use posix::{PosixLock, PosixPlan, PosixStep, posix_locks_of};
 pub use replay::CountedRequest;
 pub use restore::RestoreError;

@@ -24,7 +24,7 @@ use ropeway_smb_wire::create_context::LeaseState;
 use ropeway_smb_wire::{Guid, LeaseKey, Text};
 
 use super::Hub;
-use super::caching::{BreakNotice, Caching, H, R, W};
+use super::caching::{BreakNotice, H, R, W};
 use super::create_replays::Key;
 use super::durability::{DurableGrant, DurableOpenRequest};
 use super::durable::ReconnectRequest;
@@ -69,8 +69,10 @@ pub struct PersistentOpen {
     pub channel_sequence: u16,
     /// `IsReplayEligible`. It may say so of an open that was used since it was kept.
     pub replayable: bool,
-    /// Its oplock or lease. During a break, what the break leaves.
+    /// Its oplock or lease, as the client holds it.
     pub caching: KeptCaching,
+    /// The break that the client has not acknowledged.
+    pub breaking: Option<KeptBreak>,
     /// Its byte-range locks.
     pub locks: Vec<KeptLock>,
     /// `LockSequenceArray`.
@@ -93,6 +95,16 @@ pub enum KeptCaching {
         /// Its epoch, in version 2.
         epoch: Option<u16>,
     },
+}
+
+/// A break without its acknowledgment. Until it comes the client may have data that it did not write
+/// yet, so others wait for it after a restart, too ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptBreak {
+    /// The state that the notification asks for.
+    pub requested: LeaseState,
+    /// The state that all breaks requested so far lead to.
+    pub required: LeaseState,
 }
 
 /// A byte-range lock of a persistent open.
@@ -205,6 +217,7 @@ impl Hub {
             channel_sequence: open.sequence.number(),
             replayable: self.creates.is_replayable(id),
             caching: self.kept_caching(open),
+            breaking: self.kept_break(open),
             locks: if open.lock_count > 0 {
                 locks.collect()
             } else {
@@ -216,19 +229,22 @@ impl Hub {
     }
 
     fn kept_caching(&self, open: &Open) -> KeptCaching {
-        let left = |caching: &Caching| {
-            caching
-                .breaking
-                .map_or(caching.state, |breaking| breaking.requested)
-        };
         match open.lease.and_then(|name| Some((name, self.leases.get(name)?))) {
             Some((name, held)) => KeptCaching::Lease {
                 key: name.key,
-                state: left(&held.caching),
+                state: held.caching.state,
                 epoch: held.epoch,
             },
-            None => KeptCaching::Oplock(left(&open.oplock)),
+            None => KeptCaching::Oplock(open.oplock.state),
         }
+    }
+
+    fn kept_break(&self, open: &Open) -> Option<KeptBreak> {
+        let breaking = self.caching(Self::holder(open))?.breaking?;
+        Some(KeptBreak {
+            requested: breaking.requested,
+            required: breaking.required,
+        })
     }
 
     fn kept_deletion(&self, open: &Open, stream: &Stream) -> Option<KeptDeletion> {

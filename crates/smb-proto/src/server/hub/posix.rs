@@ -121,8 +121,11 @@ impl Hub {
             return LockOutcome::Refused(NtStatus::FILE_CLOSED);
         };
         if let Some(sequence) = request.verified_sequence() {
+            let before = self.lock_state(request.open, Some(sequence));
             self.is_replayed_lock(request.open, sequence);
-            self.open_changed(request.open);
+            if self.lock_state(request.open, Some(sequence)) != before {
+                self.open_changed(request.open);
+            }
         }
         let wanted = match self.check_locks(request.open, &file, request.elements) {
             Ok((wanted, _)) => wanted,

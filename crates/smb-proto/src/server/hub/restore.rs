@@ -99,14 +99,37 @@ impl Hub {
             self.leases
                 .restore(name, open, &kept.file, (wanted, epoch), state, kept.directory);
         }
-        self.take_write_caching(kept, lease.map_or(Holder::Oplock(kept.id), Holder::Lease));
+        let holder = lease.map_or(Holder::Oplock(kept.id), Holder::Lease);
+        self.take_write_caching(now, kept, holder);
+        let breaking = kept
+            .breaking
+            .map(|breaking| (breaking.requested, breaking.required));
+        self.resume_break(now, holder, breaking);
         self.restore_rest(now, kept, locks);
-        self.update_caching(lease.map_or(Holder::Oplock(kept.id), Holder::Lease));
+        self.update_caching(holder);
         Ok(())
     }
 
+    /// Resumes a break. Others wait for its acknowledgment as long as for that of a new one.
+    fn resume_break(&mut self, now: Duration, holder: Holder, kept: Option<(LeaseState, LeaseState)>) {
+        // An oplock breaks to level II or to none.
+        let kept = match holder {
+            Holder::Oplock(_) => kept.map(|(requested, required)| (requested & R, required & R)),
+            Holder::Lease(_) => kept,
+        };
+        if let Some(caching) = self.caching_mut(holder) {
+            caching.resume(kept);
+        }
+        if self.is_breaking(holder) {
+            let due = now.saturating_add(Duration::from_millis(self.limits.break_timeout_ms));
+            self.set_timer(due, Timer::Break(holder));
+        } else {
+            self.clear_timer(Timer::Break(holder));
+        }
+    }
+
     /// Takes write caching from other holders, where this open reads or writes.
-    fn take_write_caching(&mut self, kept: &PersistentOpen, own: Holder) {
+    fn take_write_caching(&mut self, now: Duration, kept: &PersistentOpen, own: Holder) {
         if is_oplock_stat(kept.access) {
             return;
         }
@@ -124,6 +147,7 @@ impl Hub {
                     }
                 }
             }
+            self.resume_break(now, holder, None);
             self.update_caching(holder);
         }
     }
@@ -182,6 +206,28 @@ impl Hub {
             }
         }
         self.restored_locks(id, &kept.file, kept)
+    }
+
+    /// Takes the locks from what was kept of an open that exclude those of an open which is there. A lock
+    /// changed hands, and only the record of its new owner says so. Nothing is known of the open's lock
+    /// requests then.
+    pub fn drop_taken_locks(&self, kept: &mut PersistentOpen) {
+        let others = self
+            .tables
+            .stream(&kept.file)
+            .map_or(&[][..], |stream| &stream.locks);
+        let (open, count) = (kept.id, kept.locks.len());
+        kept.locks.retain(|one| {
+            let lock = Range::new(one.offset, one.length).map(|range| Lock {
+                open,
+                range,
+                exclusive: one.exclusive,
+            });
+            !lock.is_some_and(|lock| others.iter().any(|other| other.conflicts_with(&lock)))
+        });
+        if kept.locks.len() < count {
+            kept.lock_sequences = None;
+        }
     }
 
     fn restored_locks(

@@ -148,10 +148,14 @@ fn open(
         OpenOutcome::Refused(status) => return Err(status),
         OpenOutcome::Wait => return Ok(Execution::Pending),
     };
-    if granted.replayed
-        && let Some(Handle::File(open)) = context.shared.handle(granted.open.get())
-    {
+    if granted.replayed {
+        // The first request is about to add it, on another channel.
+        let Some(Handle::File(open)) = context.shared.handle(granted.open.get()) else {
+            return Err(NtStatus::FILE_NOT_AVAILABLE);
+        };
         take_over(context, &open);
+        // Its record may not be written yet.
+        let granted = persistent::promise(context.shared, &open, granted);
         return reply(context, &open, &granted, contexts, open.action, None);
     }
     if hub_request.existed && is_deleted(share, &found) {

@@ -65,11 +65,12 @@ fn renames_and_replacements_are_noticed() {
     let path = place.file("moved");
     let changes: [&dyn Fn(); 3] = [
         &|| fs::write(&path, "another one").unwrap(),
-        &|| std::os::unix::fs::symlink(place.file("elsewhere"), &path).unwrap(),
+        &|| std::os::unix::fs::symlink("other", &path).unwrap(),
         &|| {},
     ];
     // The file is still there, by another name: its record does not follow it.
     fs::rename(&path, place.file("elsewhere")).unwrap();
+    fs::write(place.file("other"), "other").unwrap();
     let kept: Vec<_> = fs::read_dir(place.journal())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -86,6 +87,23 @@ fn renames_and_replacements_are_noticed() {
         _ = fs::remove_file(&path);
     }
     assert_eq!(fs::read(place.file("elsewhere")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_file_behind_a_link_comes_back() {
+    let place = Place::new();
+    fs::write(place.file("target"), "").unwrap();
+    std::os::unix::fs::symlink("target", place.file("link")).unwrap();
+    let serve = place.serve();
+    let mut how = persistent("link");
+    how.disposition = CreateDisposition::Open;
+    let id = ready(&serve, 1).keeps(&how);
+    drop(serve);
+    let serve = place.serve();
+    let mut raw = ready(&serve, 1);
+    assert_eq!(raw.create(&back("link", id)), Ok(id));
+    assert_eq!(raw.put(id, b"written"), OK);
+    assert_eq!(fs::read(place.file("target")).unwrap(), b"written");
 }
 
 #[test]

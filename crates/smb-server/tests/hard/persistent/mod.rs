@@ -1,6 +1,7 @@
 //! Persistent handles over a restart of the server ([MS-SMB2] 3.3.5.9.10, 3.3.5.9.12). The real program is
 //! killed in `crates/cli/tests/serve_persistent.rs`; here a server stops, and another takes its place.
 
+mod failures;
 mod files;
 
 use std::fs;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_smb_server::HandleJournal;
-use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions, CreateResponse, OplockLevel};
+use ropeway_smb_wire::create::{AccessMask, CreateAction, CreateOptions, CreateResponse};
 use ropeway_smb_wire::create_context::{
     DurableHandleV2Flags, DurableReconnectV2, DurableRequestV2, Lease, LeaseState, LeaseV2, RequestContext,
     ResponseContext,
@@ -326,42 +327,6 @@ fn a_corrupt_record_ends_its_handle_only() {
     let mut raw = ready(&serve, 1);
     assert_eq!(raw.create(&Create::of("second")).map(|_| ()), Ok(()));
     assert_eq!(raw.create(&back("first", first)), Ok(first));
-}
-
-/// A journal that cannot be written promises nothing.
-#[test]
-fn without_its_record_a_handle_is_durable_at_most() {
-    let place = Place::new();
-    let serve = place.serve();
-    let mut raw = ready(&serve, 1);
-    let kept = raw.keeps(&persistent("kept"));
-    let away = place.state.path().join("away");
-    fs::rename(place.journal(), &away).unwrap();
-    for (oplock, expected) in [
-        (OplockLevel::None, None),
-        (OplockLevel::Batch, Some(DurableHandleV2Flags::default())),
-    ] {
-        let mut how = persistent("file");
-        how.oplock = oplock;
-        how.contexts = vec![request(Guid([8; 16]), 0)];
-        let opened = raw.opens(&how).unwrap();
-        assert_eq!(opened.durable, expected);
-        assert_eq!(raw.close(opened.id), OK);
-    }
-    // What has changed since cannot be kept either; the handle goes on.
-    assert_eq!(raw.lock(kept, 0, EXCLUSIVE), OK);
-    fs::rename(&away, place.journal()).unwrap();
-    assert_eq!(raw.lock(kept, 20, EXCLUSIVE), OK);
-    drop(serve);
-    let serve = place.serve();
-    let mut raw = ready(&serve, 1);
-    assert_eq!(raw.create(&back("kept", kept)), Ok(kept));
-    assert_eq!(
-        raw.lock(kept, 0, LockFlags::UNLOCK),
-        OK,
-        "the later record has both locks"
-    );
-    assert_eq!(raw.lock(kept, 20, LockFlags::UNLOCK), OK);
 }
 
 #[test]

@@ -533,6 +533,15 @@ fn changes_are_reported() {
 
     world.lock_first_byte(open);
     assert_eq!(world.changed(), [open], "a lock");
+    let refused = LockElement {
+        offset: 0,
+        length: 1,
+        flags: EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY,
+    };
+    let waiter = world.waiter();
+    let outcome = world.hub.lock_by(world.now, open, &[refused], None, waiter);
+    assert_eq!(outcome, LockOutcome::Refused(NtStatus::LOCK_NOT_GRANTED));
+    assert_eq!(world.changed(), [], "no lock");
     let other = OpenRequest {
         access: STAT | AccessMask::READ_DATA,
         ..world.stranger()
@@ -540,12 +549,14 @@ fn changes_are_reported() {
     world.waits(&other);
     assert_eq!(world.changed(), [open], "a break begins");
     let kept = world.hub.persistent_open(open).unwrap();
-    let left = KeptCaching::Lease {
+    let held = KeptCaching::Lease {
         key: key(1),
-        state: RH,
+        state: RWH,
         epoch: Some(2),
     };
-    assert_eq!((kept.caching, kept.locks.len()), (left, 1), "the lower state");
+    assert_eq!((kept.caching, kept.locks.len()), (held, 1));
+    let asked = kept.breaking.map(|breaking| breaking.requested);
+    assert_eq!(asked, Some(RH), "it may not be acknowledged before a restart");
     world.ack(1, RH).unwrap();
     world.changed();
     world.hub.renamed(1, &"folder".into(), &"moved".into());

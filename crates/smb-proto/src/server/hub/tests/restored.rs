@@ -128,7 +128,7 @@ fn a_lock_request_is_recognized_after_a_restart() {
 
 /// Records of one lease were written one by one.
 #[test]
-fn the_lower_state_of_a_lease_applies() {
+fn the_later_state_of_a_lease_applies() {
     let mut before = world();
     let request = OpenRequest {
         lease: Some(lease_v2(1, RWH, 4)),
@@ -148,13 +148,102 @@ fn the_lower_state_of_a_lease_applies() {
     world.restores(&old).unwrap();
     world.restores(&new).unwrap();
     for open in [one, two] {
-        let lower = KeptCaching::Lease {
+        let held = KeptCaching::Lease {
             key: key(1),
-            state: RH,
+            state: RWH,
             epoch: Some(6),
         };
-        assert_eq!(world.kept(open).caching, lower);
+        let kept = world.kept(open);
+        assert_eq!((kept.caching, kept.breaking), (held, Some(to(RH, RH))));
     }
+}
+
+/// Its record was written before the other open got the lock.
+#[test]
+fn a_lock_that_changed_hands_is_lost_alone() {
+    let mut before = world();
+    let request = before.persistent(7);
+    let one = before.open(&request).open;
+    let request = before.persistent(8);
+    let two = before.open(&request).open;
+    before.lock_first_byte(one);
+    let mut old = before.kept(one);
+    let other = KeptLock {
+        offset: 10,
+        length: 5,
+        exclusive: true,
+    };
+    old.locks.push(other);
+    let new = PersistentOpen {
+        locks: old.locks[..1].to_vec(),
+        ..before.kept(two)
+    };
+    let mut world = world();
+    world.restores(&new).unwrap();
+    world.hub.drop_taken_locks(&mut old);
+    world.restores(&old).unwrap();
+    assert_eq!(world.kept(one).locks, [other]);
+    assert_eq!(world.kept(two).locks, new.locks);
+}
+
+fn to(requested: LeaseState, required: LeaseState) -> KeptBreak {
+    KeptBreak { requested, required }
+}
+
+/// The client may have data that it did not write yet.
+#[test]
+fn a_break_in_progress_is_repeated_after_a_restart() {
+    let mut before = world();
+    let request = OpenRequest {
+        lease: Some(lease_v2(1, RWH, 0)),
+        share_access: ALL,
+        ..before.persistent(7)
+    };
+    let open = before.open(&request).open;
+    let other = before.stranger();
+    before.waits(&other);
+    assert_eq!(before.breaks(), [(1, RWH, RH, 2)]);
+    let mut world = before.restart();
+    assert_eq!(world.kept(open), before.kept(open));
+    let other = world.stranger();
+    world.waits(&other);
+    assert_eq!(world.breaks(), [], "nobody is there to be told");
+    let request = ReconnectRequest {
+        lease: Some(lease_v2(1, RWH, 1)),
+        ..return_to(open, 7)
+    };
+    let again = world.hub.reconnect(world.now, &request).unwrap();
+    assert_eq!((state(&again), epoch(&again), flags(&again)), (RWH, 1, 0));
+    assert_eq!(world.breaks(), [(1, RWH, RH, 2)]);
+    assert_eq!(world.ack(1, RH), Ok(RH));
+    assert_eq!(world.woken(), [other.waiter]);
+    world.open(&other);
+}
+
+/// A client that does not return holds others up for as long as one that does not answer.
+#[test]
+fn a_break_in_progress_ends_after_a_restart() {
+    let mut before = world();
+    let request = OpenRequest {
+        oplock: OplockLevel::Batch,
+        share_access: ALL,
+        durable: Some(DurableOpenRequest::V2 {
+            create_guid: client(7),
+            timeout_ms: 300_000,
+            persistent: true,
+        }),
+        ..before.request()
+    };
+    before.open(&request);
+    let other = before.stranger();
+    before.waits(&other);
+    let mut world = before.restart();
+    let other = world.stranger();
+    world.waits(&other);
+    world.now += ms(35_000);
+    world.hub.handle_timeout(world.now);
+    assert_eq!(world.woken(), [other.waiter]);
+    assert_eq!(world.refused(&other), NtStatus::FILE_NOT_AVAILABLE);
 }
 
 /// A lock of one open says nothing about the lease that another one shares with it.
@@ -316,9 +405,9 @@ proptest! {
             };
             prop_assert!(state(&old).contains(state(&new)), "{:?} {:?}", old, new);
             if state(&old) == state(&new) {
-                prop_assert_eq!(old.caching, new.caching);
+                prop_assert_eq!((old.caching, old.breaking), (new.caching, new.breaking));
             }
-            prop_assert_eq!(PersistentOpen { caching: old.caching, ..new }, old);
+            prop_assert_eq!(PersistentOpen { caching: old.caching, breaking: old.breaking, ..new }, old);
         }
         let mut again = World { hub: Hub::new(HubLimits::default()), ..world() };
         let mut ids: Vec<_> = after.hub.tables.opens.keys().copied().collect();
