@@ -246,16 +246,10 @@ fn decode_body(r: &mut Reader<'_>) -> Result<Record, RecordError> {
     let caching = decode_caching(r, is(flag::LEASE), is(flag::EPOCH))?;
     let breaking = is(flag::BREAKING).then(|| decode_break(r)).transpose()?;
     let lock_sequences = is(flag::LOCK_SEQUENCES).then(|| r.array::<64>()).transpose()?;
-    let deletion = match is(flag::DELETION) {
-        true => Some(KeptDeletion {
-            user: Arc::from(read_string(r)?),
-            parent_lease: is(flag::DELETION_LEASE)
-                .then(|| r.array())
-                .transpose()?
-                .map(LeaseKey),
-        }),
-        false => None,
-    };
+    let has_lease = is(flag::DELETION_LEASE);
+    let deletion = is(flag::DELETION)
+        .then(|| decode_deletion(r, has_lease))
+        .transpose()?;
     Ok(Record {
         boot,
         share,
@@ -322,6 +316,15 @@ fn decode_caching(r: &mut Reader<'_>, lease: bool, epoch: bool) -> Result<KeptCa
         key: LeaseKey(r.array()?),
         state,
         epoch: epoch.then(|| r.u16()).transpose()?,
+    })
+}
+
+fn decode_deletion(r: &mut Reader<'_>, has_lease: bool) -> Result<KeptDeletion, RecordError> {
+    let user = Arc::from(read_string(r)?);
+    let parent_lease = has_lease.then(|| r.array()).transpose()?;
+    Ok(KeptDeletion {
+        user,
+        parent_lease: parent_lease.map(LeaseKey),
     })
 }
 

@@ -145,21 +145,9 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
     } else {
         CompletionFilter::FILE_NAME
     };
-    {
-        // Other shares of the folder have the same paths.
-        let store = &open.share.store;
-        let others = context
-            .shared
-            .share_indices(|share| Arc::ptr_eq(&share.store, store));
-        let mut hub = context.shared.hub();
-        let mut moved = hub.renamed(share_id, &old, &new);
-        for other in others.into_iter().filter(|other| *other != share_id) {
-            moved.extend(hub.renamed(other, &old, &new));
-        }
-        hub.changed_name(share_id, &old, &new, filter);
-        drop(hub);
-        context.shared.renamed(&moved, &from, &to);
-    }
+    let moved = move_opens(context, open, share_id, &old, &new);
+    context.shared.renamed(&moved, &from, &to);
+    context.shared.hub().changed_name(share_id, &old, &new, filter);
     if let Some(short) = &open.short_name {
         let now = context.shared.uptime();
         context.shared.tunnel.removed(now, share_id, &from, short);
@@ -173,6 +161,18 @@ pub(super) fn rename(context: &Context<'_>, open: &Arc<Open>, flags: RenameFlags
         NtStatus::SUCCESS,
     );
     Ok(None)
+}
+
+/// Moves the opens of a renamed file in the hub. Other shares of the folder have the same paths.
+fn move_opens(context: &Context<'_>, open: &Open, share_id: u32, old: &Text, new: &Text) -> Vec<OpenId> {
+    let shared = context.shared;
+    let others = shared.share_indices(|share| Arc::ptr_eq(&share.store, &open.share.store));
+    let mut hub = shared.hub();
+    let mut moved = hub.renamed(share_id, old, new);
+    for other in others.into_iter().filter(|other| *other != share_id) {
+        moved.extend(hub.renamed(other, old, new));
+    }
+    moved
 }
 
 /// Breaks the leases on the folders of names that an open has changed.

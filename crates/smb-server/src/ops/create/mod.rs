@@ -149,14 +149,7 @@ fn open(
         OpenOutcome::Wait => return Ok(Execution::Pending),
     };
     if granted.replayed {
-        // The first request is about to add it, on another channel.
-        let Some(Handle::File(open)) = context.shared.handle(granted.open.get()) else {
-            return Err(NtStatus::FILE_NOT_AVAILABLE);
-        };
-        take_over(context, &open);
-        // Its record may not be written yet.
-        let granted = persistent::promise(context.shared, &open, granted);
-        return reply(context, &open, &granted, contexts, open.action, None);
+        return reply_again(context, contexts, granted);
     }
     if hub_request.existed && is_deleted(share, &found) {
         close_again(context, &granted);
@@ -170,6 +163,17 @@ fn open(
     finish(
         context, request, contexts, intent, found, file, share, granted, overwrites, guard,
     )
+}
+
+/// Answers the replay of a CREATE ([MS-SMB2] 3.3.5.9.10). The first request may still be executing on
+/// another channel: then the handle may be missing, or its record.
+fn reply_again(context: &mut Context<'_>, contexts: &CreateContexts<'_>, granted: Granted) -> Outcome {
+    let Some(Handle::File(open)) = context.shared.handle(granted.open.get()) else {
+        return Err(NtStatus::FILE_NOT_AVAILABLE);
+    };
+    take_over(context, &open);
+    let granted = persistent::promise(context.shared, &open, granted);
+    reply(context, &open, &granted, contexts, open.action, None)
 }
 
 /// Returns the application instance of an open. It closes older opens of the same instance, so a user
