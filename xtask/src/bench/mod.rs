@@ -5,6 +5,7 @@
 //! documents.
 
 mod check;
+mod clients;
 mod eta;
 mod local;
 mod network;
@@ -42,6 +43,8 @@ pub(crate) enum Task {
     Storage(storage::Arguments),
     /// Compare `ropeway serve` with smbd and the crate smb-server, signed and sealed
     Server(server::Arguments),
+    /// Measure many clients of `ropeway serve` and smbd at once, and memory for idle ones
+    Clients(clients::Arguments),
     /// Time our own runs with and without --trace, and other programs alone, recorded and under strace
     Trace(trace::Arguments),
 }
@@ -66,6 +69,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Smb(arguments) => smb::run(workspace, &folder, arguments),
         Task::Storage(arguments) => storage::run(workspace, &folder, arguments),
         Task::Server(arguments) => server::run(workspace, &folder, arguments),
+        Task::Clients(arguments) => clients::run(workspace, arguments),
         Task::Trace(arguments) => trace::run(workspace, arguments),
     }
 }

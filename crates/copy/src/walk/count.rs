@@ -18,11 +18,7 @@ use crate::job::report::Report;
 use crate::job::root::JobRoot;
 use crate::walk::list_ahead::{CHUNK, FOLDERS_MAX, ListAhead};
 use crate::walk::listing_cache::ListingCache;
-use crate::walk::standing::Standing;
-
-/// Largest number of entries of a folder of a distant target that are kept to be matched with those of the
-/// source; some 400 bytes each.
-const STANDING_MAX: usize = 20 * CHUNK;
+use crate::walk::standing::{STANDING_LARGE_MAX, Standing};
 
 /// Counts all roots during the copy. If they were counted before it, this only lists ahead of the copying
 /// walk.
@@ -212,7 +208,7 @@ impl<'a> Count<'a> {
             return Standing::Unknown;
         };
         match self.targets.list(&target_dir).await {
-            Ok(begun) => Standing::read(begun, STANDING_MAX)
+            Ok(begun) => Standing::read(begun, STANDING_LARGE_MAX)
                 .await
                 .unwrap_or(Standing::Unknown),
             Err(error) if error.kind.is_absence() => Standing::Absent,

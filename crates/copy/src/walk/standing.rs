@@ -6,6 +6,12 @@ use ropeway_vfs::{DirEntry, Error, ErrorKind, Metadata, Name, RelPath, Tree};
 
 use crate::walk::list_ahead::{Begun, CHUNK};
 
+/// Largest number of entries of a folder of a distant target that are kept to be matched with a chunk of
+/// the source; some 400 bytes each.
+pub(super) const STANDING_MAX: usize = 4 * CHUNK;
+/// The same for a folder of the source that has more than a chunk.
+pub(super) const STANDING_LARGE_MAX: usize = 20 * CHUNK;
+
 /// What is known of a folder of the target.
 #[derive(Debug)]
 pub(crate) enum Standing {

@@ -27,18 +27,13 @@ use crate::walk::entries::{EntryFilter, count_walked, look_up};
 use crate::walk::leftover::{Names, remove_unentered, remove_unreplaced};
 use crate::walk::list_ahead::{Begun, CHUNK, FOLDERS_MAX, ListAhead};
 use crate::walk::make_folder::{make_folder, open_up};
-use crate::walk::standing::Standing;
+use crate::walk::standing::{STANDING_LARGE_MAX, STANDING_MAX, Standing};
 use crate::walk::steps::{Entered, Visit, WalkStep};
 use crate::walk::xattrs::early_xattrs;
 
 /// Number of folders made at once on a remote target: one round trip for each level, not for each
 /// folder.
 const ENTER_AHEAD: usize = 64;
-/// Largest number of entries of a folder of a remote target that are kept to be matched with a chunk of
-/// the source; some 400 bytes each.
-const STANDING_MAX: usize = 4 * CHUNK;
-/// The same for a folder of the source that has more than a chunk.
-const STANDING_LARGE_MAX: usize = 20 * CHUNK;
 /// Age at which such a listing is no longer used: names are looked up then.
 const STANDING_FRESH: Duration = Duration::from_secs(5);
 

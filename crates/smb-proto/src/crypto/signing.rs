@@ -131,6 +131,24 @@ impl Signer {
         constant_time::verify_slices_are_equal(&computed, claimed).map_err(|_| SignatureError)
     }
 
+    /// Verifies a message in one piece against a signature that was taken out of it. GMAC takes its
+    /// fast path if the `Signature` field is zeroed.
+    ///
+    /// # Errors
+    /// The signature does not match, or the message is too short to have one.
+    pub fn verify_detached(
+        &self,
+        sender: Sender,
+        message: &[u8],
+        claimed: &[u8; 16],
+    ) -> Result<(), SignatureError> {
+        if message.len() < HEADER_LEN {
+            return Err(SignatureError);
+        }
+        let computed = self.compute(sender, message, &[]);
+        constant_time::verify_slices_are_equal(&computed, claimed).map_err(|_| SignatureError)
+    }
+
     /// Verifies a message in one piece. Like [`verify`](Self::verify), but the `Signature` field is
     /// zeroed meanwhile, which gives GMAC its fast path; afterwards it holds its old value again.
     ///
@@ -141,9 +159,9 @@ impl Signer {
         let mut claimed = [0; 16];
         claimed.copy_from_slice(field);
         field.fill(0);
-        let computed = self.compute(sender, message, &[]);
+        let verified = self.verify_detached(sender, message, &claimed);
         message[SIGNATURE].copy_from_slice(&claimed);
-        constant_time::verify_slices_are_equal(&computed, &claimed).map_err(|_| SignatureError)
+        verified
     }
 
     /// Computes the signature. `first` holds at least the header.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::crypto::{Cipher, Opener, SealTicket, Sealer, Signer, SigningAlgorithm};
+use ropeway_smb_wire::header::Header;
+
+use crate::crypto::{Cipher, Opener, SealTicket, Sealer, Sender, Signer, SigningAlgorithm};
 use crate::secret::Key;
 
 /// The keys of a session on one connection.
@@ -62,6 +64,17 @@ impl Channel {
 
     pub(super) fn signer(&self) -> Option<&Arc<Signer>> {
         self.signer.as_ref()
+    }
+
+    /// Returns whether a request has the signature that its decoded header names. The field in the
+    /// message may hold anything.
+    pub(super) fn verifies(&self, header: &Header, message: &[u8]) -> bool {
+        let signer = self.signer.as_ref();
+        signer.is_some_and(|signer| {
+            signer
+                .verify_detached(Sender::Client, message, &header.signature)
+                .is_ok()
+        })
     }
 
     pub(super) fn opener(&self) -> Option<&Opener> {

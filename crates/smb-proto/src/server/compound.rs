@@ -1,6 +1,6 @@
 //! Requests that arrive in one frame ([MS-SMB2] 3.3.5.2.7).
 
-use ropeway_smb_wire::header::{Header, HeaderFlags};
+use ropeway_smb_wire::header::{Command, HEADER_LEN, Header, HeaderFlags, SIGNATURE_LEN, SIGNATURE_OFFSET};
 use ropeway_smb_wire::{FileId, NtStatus, Reader, SessionId, TreeId};
 
 use super::sessions::Scope;
@@ -17,6 +17,8 @@ pub struct CompoundState {
     pub(super) scope: Scope,
     pub(super) count: usize,
     pub(super) is_lost: bool,
+    /// The signature that was moved out of the frame's only message.
+    pub(super) signature: Option<[u8; SIGNATURE_LEN]>,
 }
 
 impl CompoundState {
@@ -29,6 +31,25 @@ impl CompoundState {
             scope: Scope::default(),
             count: 0,
             is_lost: false,
+            signature: None,
+        }
+    }
+
+    /// Moves the signature out of `message` if that is a WRITE, and leaves zeros, so that it is
+    /// verified by the fast path ([`Signer::verify_detached`](crate::crypto::Signer::verify_detached)). `message` is the only
+    /// one of its frame and is admitted next. Other messages are unchanged: some are kept as they
+    /// were received.
+    pub fn take_signature(&mut self, message: &mut [u8]) {
+        if message.len() <= HEADER_LEN {
+            return;
+        }
+        let header = Header::decode(&mut Reader::new(message, "SMB2 header"));
+        if header.is_ok_and(|header| header.command == Command::Write && header.next_command == 0) {
+            let field = &mut message[SIGNATURE_OFFSET..][..SIGNATURE_LEN];
+            let mut signature = [0; SIGNATURE_LEN];
+            signature.copy_from_slice(field);
+            field.fill(0);
+            self.signature = Some(signature);
         }
     }
 

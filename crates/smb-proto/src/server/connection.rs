@@ -21,7 +21,7 @@ use super::reply::ReplyFrame;
 use super::sessions::{Session, SessionSnapshot, Sessions, Tree};
 use super::window::Window;
 use crate::compression;
-use crate::crypto::{Preauth, Sender, TRANSFORM_HEADER_LEN};
+use crate::crypto::{Preauth, TRANSFORM_HEADER_LEN};
 
 /// The client violated the protocol. The connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -273,8 +273,11 @@ impl Connection {
         message: &[u8],
         session: Option<SessionSnapshot>,
     ) -> Result<Admitted, PeerMisbehaved> {
-        let header = Header::decode(&mut Reader::new(message, "SMB2 header"))
+        let mut header = Header::decode(&mut Reader::new(message, "SMB2 header"))
             .map_err(|_| PeerMisbehaved("a message without an SMB 2 header"))?;
+        if let Some(signature) = compound.signature.take() {
+            header.signature = signature;
+        }
         if header.is_response() {
             return Err(PeerMisbehaved("a response"));
         }
@@ -346,8 +349,7 @@ impl Connection {
         if !header.flags.contains(HeaderFlags::SIGNED) {
             return !channel.signing_required;
         }
-        let signer = channel.signer();
-        signer.is_some_and(|signer| signer.verify(Sender::Client, &[message]).is_ok())
+        channel.verifies(header, message)
     }
 
     /// Checks session, signature, encryption and tree ([MS-SMB2] 3.3.5.2.4, .9, .11).
@@ -389,10 +391,7 @@ impl Connection {
         let signed = header.flags.contains(HeaderFlags::SIGNED);
         if compound.sealed.is_none() {
             if signed {
-                let Some(signer) = channel.signer() else {
-                    return Ok(Err(NtStatus::ACCESS_DENIED));
-                };
-                if signer.verify(Sender::Client, &[message]).is_err() {
+                if !channel.verifies(header, message) {
                     return Ok(Err(NtStatus::ACCESS_DENIED));
                 }
                 request.signer = Some(request.session);

@@ -15,10 +15,16 @@ use super::channel::Channel;
 use crate::compression::{Algorithms, compress_if_worthwhile};
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 
+/// Minimum length in bytes of a frame whose payload is read into the spare buffer. Zeroing less costs
+/// less than another buffer (a guess).
+const SPARE_MIN: usize = 16 << 10;
+
 /// Replies that are sent in one frame. The buffer begins with room for the frame header and, if
 /// sealed, the transform header.
 pub struct ReplyFrame {
     out: Vec<u8>,
+    /// A buffer for a large payload. Its bytes are initialized, so reading into it needs no zeros.
+    spare: Vec<u8>,
     start: usize,
     messages: Vec<Reply>,
     /// Offset of the first payload that may be compressed.
@@ -43,9 +49,40 @@ impl ReplyFrame {
         buffer.resize(start, 0);
         Self {
             out: buffer,
+            spare: Vec::new(),
             start,
             messages: Vec::new(),
             compress_from: None,
+        }
+    }
+
+    /// Sets a used buffer to read a large payload into. Its length should be that of its last frame:
+    /// what lies within is overwritten, what lies beyond is zeroed first.
+    pub fn with_spare(mut self, spare: Vec<u8>) -> Self {
+        self.spare = spare;
+        self
+    }
+
+    /// Returns the buffer that the frame does not use, for another frame.
+    pub fn take_spare(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// Returns the buffer of a frame that is not sent.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// Makes `out` at least `length` bytes long. What it gains may hold bytes of an earlier frame.
+    fn grow(&mut self, length: usize) {
+        if self.out.len() < SPARE_MIN && length >= SPARE_MIN {
+            if self.spare.len() < length {
+                self.spare.resize(length, 0);
+            }
+            self.spare[..self.out.len()].copy_from_slice(&self.out);
+            std::mem::swap(&mut self.out, &mut self.spare);
+        } else {
+            self.out.resize(length, 0);
         }
     }
 
@@ -118,8 +155,8 @@ impl ReplyFrame {
         let message = self.messages.last().map_or(self.start, |reply| reply.range.start);
         let body = self.out.len();
         let payload = body + fixed_len;
-        self.out.resize(payload + length_max, 0);
-        match read(&mut self.out[payload..]) {
+        self.grow(payload + length_max);
+        match read(&mut self.out[payload..payload + length_max]) {
             Ok(Some(count)) => {
                 self.out.truncate(payload + count.min(length_max));
                 // Offsets count from the header, so the fixed part is first written after a

@@ -12,6 +12,10 @@ use super::{Driver, DriverError};
 use crate::state::mailbox::JobReply;
 use crate::state::{Counters, SharedState};
 
+/// Replies of this many bytes are sent before the next request is executed, so that the client
+/// processes one while the next is made, and replies are still in the processor's cache. Shorter
+/// replies are sent together (a guess).
+const SEND_MIN: usize = 64 << 10;
 /// Replies to a compound are sent together up to this many bytes. With another one of 8 MiB they
 /// still fit a frame.
 const REPLY_BATCH_MAX: usize = 1 << 20;
@@ -54,6 +58,9 @@ impl Driver {
             // A break that a request caused is sent before the responses to later requests
             // (smb2.lease.rename_wait).
             self.process_messages()?;
+            if self.output.waiting() >= SEND_MIN {
+                self.output.send(&self.socket)?;
+            }
         }
         Ok(())
     }
@@ -71,7 +78,10 @@ impl Driver {
             self.output.push(reply);
             return Ok(());
         }
-        let compound = CompoundState::new(opened.sealed);
+        let mut compound = CompoundState::new(opened.sealed);
+        if self.frame_is_large && opened.decompressed.is_none() && opened.sealed.is_none() {
+            compound.take_signature(&mut frame[opened.start..]);
+        }
         let messages = match &opened.decompressed {
             Some(plain) => {
                 self.frame_is_large = false;
@@ -131,11 +141,19 @@ impl Driver {
     }
 
     pub(super) fn frame(&mut self, sealed: Option<SessionId>) -> ReplyFrame {
-        ReplyFrame::new(self.output.buffer(), sealed.is_some())
+        let spare = self.output.large_buffer();
+        ReplyFrame::new(self.output.buffer(), sealed.is_some()).with_spare(spare)
     }
 
-    pub(super) fn push(&mut self, frame: ReplyFrame, sealed: Option<SessionId>) -> Result<(), DriverError> {
-        if !frame.is_empty() {
+    pub(super) fn push(
+        &mut self,
+        mut frame: ReplyFrame,
+        sealed: Option<SessionId>,
+    ) -> Result<(), DriverError> {
+        self.output.reuse(frame.take_spare());
+        if frame.is_empty() {
+            self.output.reuse(frame.into_buffer());
+        } else {
             #[cfg(feature = "fuzzing")]
             if self.push_mutated(&frame, sealed)? {
                 return Ok(());

@@ -60,8 +60,9 @@ const JOB_BYTES_MAX: usize = 64 << 20;
 /// responses at a time.
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 128 << 10;
 
-/// If a connection had this many unsent bytes, memory is released when it ends (a guess).
-const RELEASE_MEMORY_MIN: usize = 4 << 20;
+/// If a connection had this many unsent bytes, memory is given back to the system when it ends or is
+/// idle (a guess).
+const RELEASE_MEMORY_MIN: usize = 1 << 20;
 
 /// Divisor of the send timeout while all connections together have too many unsent bytes (a guess).
 const OVERLOAD_DIVISOR: u32 = 6;
@@ -190,14 +191,18 @@ impl Driver {
         ops::session::connection_lost(&self.shared, id, &sessions);
         self.resend_breaks();
         deliver(&self.shared);
-        let release_memory = self
-            .shared
-            .release_memory
-            .filter(|_| self.output.peak() >= RELEASE_MEMORY_MIN);
+        let release_memory = self.release_memory();
         drop(self);
         if let Some(release_memory) = release_memory {
             release_memory();
         }
+    }
+
+    /// Returns what gives memory back to the system, if this connection had large replies since the last
+    /// call.
+    fn release_memory(&mut self) -> Option<fn()> {
+        let was_large = self.output.take_peak() >= RELEASE_MEMORY_MIN;
+        self.shared.release_memory.filter(|_| was_large)
     }
 
     /// Whether there has been no session for too long. The time begins anew with each logoff.
@@ -309,6 +314,9 @@ impl Driver {
             }
             self.input.shrink();
             self.output.shrink();
+            if let Some(release_memory) = self.release_memory() {
+                release_memory();
+            }
             self.sent_breaks.lift_limit(self.socket.as_fd());
             self.check_send_timeout()?;
             if self.protocol.sessions().next().is_none() {

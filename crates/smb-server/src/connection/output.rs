@@ -15,6 +15,8 @@ const FRAMES_PER_SEND_MAX: usize = 64;
 /// Number of buffers kept for further frames, and the size of the largest one.
 const FREE_BUFFERS_MAX: usize = 4;
 const FREE_BUFFER_LEN_MAX: usize = 9 << 20;
+/// Capacity in bytes from which a buffer is kept for large frames.
+const LARGE_BUFFER_MIN: usize = 64 << 10;
 /// Buffers up to this size are never shrunk.
 const SHRINK_MIN: usize = 16 << 10;
 
@@ -27,9 +29,11 @@ pub(crate) struct Output {
     /// Bytes of the first frame that were sent.
     sent: usize,
     waiting: usize,
-    /// Largest number of bytes that ever waited.
+    /// Largest number of bytes that waited since [`Self::take_peak`].
     peak: usize,
     free_buffers: Vec<Vec<u8>>,
+    /// As long as the last frames in them.
+    free_large_buffers: Vec<Vec<u8>>,
 }
 
 impl Output {
@@ -45,6 +49,7 @@ impl Output {
             waiting: 0,
             peak: 0,
             free_buffers: Vec::new(),
+            free_large_buffers: Vec::new(),
         }
     }
 
@@ -73,10 +78,21 @@ impl Output {
         self.frames.push_back(frame);
     }
 
-    fn reuse(&mut self, buffer: Vec<u8>) {
-        if self.free_buffers.len() < FREE_BUFFERS_MAX && buffer.capacity() <= FREE_BUFFER_LEN_MAX {
-            self.free_buffers.push(buffer);
+    /// Keeps a buffer for another frame.
+    pub(crate) fn reuse(&mut self, buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        let free_buffers = match capacity >= LARGE_BUFFER_MIN {
+            true => &mut self.free_large_buffers,
+            false => &mut self.free_buffers,
+        };
+        if free_buffers.len() < FREE_BUFFERS_MAX && (1..=FREE_BUFFER_LEN_MAX).contains(&capacity) {
+            free_buffers.push(buffer);
         }
+    }
+
+    /// Returns a used buffer of a large frame, as long as that was, or an empty one.
+    pub(crate) fn large_buffer(&mut self) -> Vec<u8> {
+        self.free_large_buffers.pop().unwrap_or_default()
     }
 
     /// Returns a used buffer or a new one.
@@ -93,9 +109,9 @@ impl Output {
         self.waiting
     }
 
-    /// Returns the largest number of bytes that ever waited.
-    pub(crate) fn peak(&self) -> usize {
-        self.peak
+    /// Returns the largest number of bytes that waited since the last call.
+    pub(crate) fn take_peak(&mut self) -> usize {
+        std::mem::replace(&mut self.peak, self.waiting)
     }
 
     /// Sends as much as the socket accepts without waiting.
@@ -153,6 +169,7 @@ impl Output {
     /// Frees memory while nothing is in progress.
     pub(crate) fn shrink(&mut self) {
         self.free_buffers = Vec::new();
+        self.free_large_buffers = Vec::new();
     }
 }
 

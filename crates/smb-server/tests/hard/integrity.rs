@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use ropeway_smb_proto::crypto::SigningAlgorithm;
 use ropeway_smb_server::ServerOptions;
 use ropeway_smb_wire::create::{AccessMask, CreateOptions, CreateResponse, OplockLevel};
 use ropeway_smb_wire::create_context::{
@@ -10,7 +11,7 @@ use ropeway_smb_wire::create_context::{
 };
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::copy_chunk::{CopyChunkRequest, ResumeKeyResponse};
-use ropeway_smb_wire::header::{Command, HEADER_LEN, HeaderFlags};
+use ropeway_smb_wire::header::{Command, HEADER_LEN, HeaderFlags, SIGNATURE_OFFSET};
 use ropeway_smb_wire::info::{FileInfoClass, FileLinkInformation, Information};
 use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::query_info::{InfoType, SecurityInformation};
@@ -383,5 +384,57 @@ fn whole_files_are_copied_for_a_mac() {
             text(&folder.path().join("to")),
             if is_mac { "content" } else { "" }
         );
+    }
+}
+
+/// [MS-SMB2] 3.3.5.2.4: the signature of a large WRITE is moved out of the message before it is
+/// verified. One that does not match is refused, nothing is written, and the reply carries it back.
+#[test]
+fn a_large_write_with_a_wrong_signature_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    for signing in [SigningAlgorithm::AesGmac, SigningAlgorithm::AesCmac] {
+        let mut raw = Raw::connect(serve.address);
+        raw.signing = signing;
+        raw.enter();
+        let name = format!("{signing:?}");
+        let file = raw.create(&Create::of(name.as_str())).unwrap();
+        let data = vec![7; 60_000];
+        let body = samples::write(file, 0, &data);
+        for at in [SIGNATURE_OFFSET, SIGNATURE_OFFSET + 15, HEADER_LEN + 60, 60_000] {
+            let mut message = raw.message(Command::Write, |w| w.bytes(&body));
+            message[at] ^= 1;
+            raw.send(&message);
+            let reply = raw.reply().unwrap();
+            assert_eq!(reply.status(), NtStatus::ACCESS_DENIED, "{name}, byte {at}");
+            let field = SIGNATURE_OFFSET..HEADER_LEN;
+            assert_eq!(
+                reply.message[field.clone()],
+                message[field],
+                "{name}: its own signature comes back"
+            );
+        }
+        assert_eq!(folder.path().join(&name).metadata().unwrap().len(), 0);
+        assert_eq!(raw.write(file, 0, &data), NtStatus::SUCCESS);
+        assert_eq!(fs::read(folder.path().join(&name)).unwrap(), data);
+    }
+}
+
+/// A reply is read into the buffer of an earlier one: nothing of that may show.
+#[test]
+fn a_short_read_shows_nothing_of_an_earlier_reply() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = Serve::start(folder.path());
+    fs::write(folder.path().join("secret"), vec![b's'; 65_536]).unwrap();
+    fs::write(folder.path().join("short"), vec![b'n'; 100]).unwrap();
+    let mut raw = Raw::ready(serve.address);
+    for _ in 0..3 {
+        let file = raw.create(&Create::of("secret")).unwrap();
+        let reply = raw.call(Command::Read, |w| w.bytes(&samples::read(file, 65_536)));
+        assert_eq!(reply.message[80..], [b's'; 65_536]);
+        let file = raw.create(&Create::of("short")).unwrap();
+        let reply = raw.call(Command::Read, |w| w.bytes(&samples::read(file, 65_536)));
+        assert_eq!(reply.status(), NtStatus::SUCCESS);
+        assert_eq!(reply.message[80..], [b'n'; 100]);
     }
 }
