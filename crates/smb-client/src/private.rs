@@ -1,7 +1,7 @@
 //! Private controls: what this project's server does for this client alone (docs/adr/0033).
 //!
-//! The first CREATE on a tree connection that returns a handle asks by a create context. Servers that do not know the
-//! context ignore it, so asking costs neither a round trip nor a request.
+//! The first CREATE on a tree connection that returns a handle asks by a create context. Servers
+//! that do not know the context ignore it, so asking costs neither a round trip nor a request.
 
 use std::ops::Range;
 
@@ -67,14 +67,14 @@ impl PrivateSupport {
 const CHUNKS_MAX: u32 = 1 << 20;
 
 impl Handle {
-    /// Returns whether the server has these private operations on the file's share, as far as the client
-    /// knows: each share is asked with the first file that is opened.
+    /// Returns whether the server has these private operations on the file's share, as far as the
+    /// client knows: each share is asked with the first file that is opened.
     pub fn has_private(&self, operations: PrivateOperations) -> bool {
         self.share().inner().private.has(operations)
     }
 
-    /// Cuts a range of the file into chunks of about `average` bytes, on the server. It may return the
-    /// chunks of the first part of the range only, and none at the file's end.
+    /// Cuts a range of the file into chunks of about `average` bytes, on the server. It may return
+    /// the chunks of the first part of the range only, and none at the file's end.
     ///
     /// # Errors
     /// The errors of any request; chunks that do not lie in the range.
@@ -99,8 +99,9 @@ impl Handle {
         Ok(entries.into_iter().map(chunk).collect())
     }
 
-    /// Returns the BLAKE3 hash of a range of the file as the server has it, and the length of what it
-    /// hashed: less than asked for at the file's end, or where the server wants to be asked in parts.
+    /// Returns the BLAKE3 hash of a range of the file as the server has it, and the length of what
+    /// it hashed: less than asked for at the file's end, or where the server wants to be asked in
+    /// parts.
     ///
     /// # Errors
     /// The errors of any request.

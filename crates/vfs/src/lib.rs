@@ -60,6 +60,6 @@ pub use metadata::{
 pub use path::{Name, RelPath};
 pub use small::{GetSmall, GotSmall, PutSmall};
 pub use tree::{
-    Batch, BatchDone, BatchItem, BatchResult, CacheMode, CompareBatch, CompareResult, Create, Extent, File,
-    Listing, OpenOptions, Pending, Space, Tree,
+    Batch, BatchDone, BatchItem, BatchResult, CacheMode, CompareBatch, CompareResult, CopyPiece, Create,
+    Extent, FarContent, File, Listing, OpenOptions, Pending, Space, Tree,
 };

@@ -1,7 +1,7 @@
 //! Private controls of an open file (docs/adr/0033): chunks and hashes of its content.
 //!
-//! A worker executes them, since they read much. Each request reads at most [`WORK_MAX`] bytes through
-//! a buffer of [`PIECE`], and its reply has at most [`OUTPUT_MAX`] bytes.
+//! A worker executes them, since they read much. Each request reads at most [`WORK_MAX`] bytes
+//! through a buffer of [`PIECE`], and its reply has at most [`OUTPUT_MAX`] bytes.
 
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::AccessMask;
@@ -29,8 +29,8 @@ const PIECE: usize = 4 << 20;
 /// Most bytes of a reply: hashes of 52,000 chunks.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// Answers the create context. A share of a far server has no private controls: it would have to fetch
-/// what it hashes.
+/// Answers the create context. A share of a far server has no private controls: it would have to
+/// fetch what it hashes.
 pub(crate) fn offer(share: &Share, query: PrivateQuery) -> Option<PrivateReply> {
     (!share.far && query.version >= VERSION).then_some(PrivateReply {
         version: VERSION,
