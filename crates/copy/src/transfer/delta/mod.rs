@@ -189,6 +189,11 @@ impl<'a> Delta<'a> {
             Some(metadata) => metadata,
             None => old.metadata().await.map_err(|_| Unusable::NoCopy)?,
         };
+        if self.keeps_holes {
+            // A hole at the end of a part is compared, too.
+            let grown = self.target.set_len(self.size).await;
+            grown.map_err(EndError::on_target)?;
+        }
         let (upto, built) = self.build_all(direction, (&*old, metadata.size)).await;
         self.start = upto;
         built?;
