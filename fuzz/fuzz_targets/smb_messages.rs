@@ -28,6 +28,9 @@ use ropeway_smb_wire::fsctl::copy_chunk::{CopyChunkRequest, CopyChunkResponse, R
 use ropeway_smb_wire::fsctl::dfs::{DfsReferralRequest, DfsReferralResponse};
 use ropeway_smb_wire::fsctl::interfaces::{decode_interfaces, encode_interfaces};
 use ropeway_smb_wire::fsctl::pipe::PipeWait;
+use ropeway_smb_wire::fsctl::private::{
+    ChunkEntry, ChunksRequest, PrivateMessage, RangeHashReply, RangeHashRequest,
+};
 use ropeway_smb_wire::fsctl::ranges::{AllocatedRange, DuplicateExtents, SetSparse, SetZeroData};
 use ropeway_smb_wire::fsctl::reparse::{ReparseData, Symlink};
 use ropeway_smb_wire::fsctl::snapshots::{self, SnapshotArray};
@@ -324,7 +327,21 @@ const DECODERS: &[fn(&[u8])] = &[
     path,
     pattern,
     rpc_calls,
+    private_message,
+    structure!(ChunksRequest),
+    list!(ChunkEntry::decode_list, |entries: &Vec<ChunkEntry>, w: &mut Writer<'_>| {
+        entries.iter().for_each(|entry| entry.encode(w));
+    }),
+    structure!(RangeHashRequest),
+    structure!(RangeHashReply),
 ];
+
+fn private_message(bytes: &[u8]) {
+    if let Ok(message) = PrivateMessage::decode(bytes) {
+        let again = written(|w| message.encode(w));
+        assert_eq!(PrivateMessage::decode(&again), Ok(message));
+    }
+}
 
 fn header(bytes: &[u8]) {
     let read = |bytes: &[u8]| Header::decode(&mut Reader::new(bytes, "fuzz"));

@@ -57,7 +57,7 @@ pub use clock::RuntimeClock;
 pub use job::blocks::pool_for;
 pub use job::environment::{Environment, Randomness, Sizes, WallClock};
 pub use job::options::{
-    Backup, Changing, Delete, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary,
+    Backup, Changing, Delete, DeltaMode, Options, Root, TEMPORARY_PREFIX, Verification, is_temporary,
 };
 pub use job::outcome::{Outcome, Status, hint_for};
 pub use job::report::EventSink;

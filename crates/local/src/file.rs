@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_vfs::trace::failure;
-use ropeway_vfs::{Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr};
+use ropeway_vfs::{
+    CopyPiece, Error, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr,
+};
 use rustix::fs::{Advice, fadvise, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -303,6 +305,29 @@ impl File for LocalFile {
         self.call(Lane::Data, "copy_range", (offset, length), move |file| {
             ranges::copy_range(&file.fd, &source, offset, length)
                 .map_err(|error| file.fault(Op::CopyRange, error))
+        })
+    }
+
+    fn copy_pieces_from<'a>(
+        &'a self,
+        source: &'a dyn File,
+        pieces: &'a [CopyPiece],
+    ) -> Pending<'a, Result<bool>> {
+        let Some(source) = source.as_any().downcast_ref::<LocalFile>() else {
+            return Box::pin(async { Ok(false) });
+        };
+        let (source, pieces) = (Arc::clone(&source.fd), pieces.to_vec());
+        let range = pieces.first().map_or((0, 0), |first| {
+            (first.to, pieces.iter().map(|piece| piece.length).sum())
+        });
+        self.call(Lane::Data, "copy_range", range, move |file| {
+            for piece in pieces {
+                let copied = ranges::copy_piece(&file.fd, &source, piece);
+                if copied.map_err(|error| file.fault(Op::CopyRange, error))? != Some(piece.length) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
         })
     }
 

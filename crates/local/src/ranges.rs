@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use ropeway_vfs::Extent;
+use ropeway_vfs::{CopyPiece, Extent};
 use rustix::fs::{
     FallocateFlags, SeekFrom, copy_file_range, fallocate, fstat, ioctl_ficlone, seek, sendfile,
 };
@@ -98,23 +98,40 @@ pub(crate) fn copy_range(
     offset: u64,
     length: u64,
 ) -> rustix::io::Result<Option<u64>> {
+    let piece = CopyPiece {
+        from: offset,
+        to: offset,
+        length,
+    };
+    copy_piece(target, source, piece)
+}
+
+/// Copies a range to another offset, as [`copy_range`] does.
+pub(crate) fn copy_piece(
+    target: &OwnedFd,
+    source: &OwnedFd,
+    piece: CopyPiece,
+) -> rustix::io::Result<Option<u64>> {
+    let length = piece.length;
     let mut done = 0;
     while done < length {
-        let (mut from, mut to) = (offset + done, offset + done);
+        let (mut from, mut to) = (piece.from + done, piece.to + done);
         let count = (length - done).min(COPY_BYTES_MAX) as usize;
         match retried(|| copy_file_range(source, Some(&mut from), target, Some(&mut to), count)) {
             Ok(0) => break,
             Ok(count) => done += count as u64,
-            Err(Errno::XDEV) if done == 0 => return send(target, source, offset, length),
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::TXTBSY | Errno::PERM)
-                if done == 0 =>
-            {
+            Err(Errno::XDEV) if done == 0 && piece.from == piece.to => {
+                return send(target, source, piece.from, length);
+            }
+            Err(
+                Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::TXTBSY | Errno::PERM,
+            ) if done == 0 => {
                 return Ok(None);
             }
             Err(error) => return Err(error),
         }
     }
-    if done == 0 && length > 0 && offset < size(source)? {
+    if done == 0 && length > 0 && piece.from < size(source)? {
         // Some volumes return 0 for "not supported".
         return Ok(None);
     }

@@ -22,7 +22,7 @@
 //!
 //! To understand a copy, read in this order:
 //! 1. [`mod@decide`]: what happens to one node, from the metadata of both ends; [`granularity`]:
-//!    when two times count as equal;
+//!    when two times count as equal; [`delta`]: what of a changed file must be sent;
 //! 2. [`transfer`]: how the data of one file moves, as a state machine; [`engine`]: the machines
 //!    there are; [`era`]: what their systems sent to servers; [`tuner`]: how ours adapts to what it measures;
 //! 3. [`placement`] and [`durability`]: where a new node goes until it is complete, what is durable,
@@ -34,6 +34,7 @@
 
 pub mod bandwidth;
 pub mod decide;
+pub mod delta;
 pub mod durability;
 pub mod engine;
 pub mod era;

@@ -99,6 +99,7 @@ impl Durability {
         let contexts = durable
             .into_iter()
             .chain(self.right.context(open.parent_lease))
+            .chain(share.inner().private.query(tree))
             .collect();
         share
             .inner()

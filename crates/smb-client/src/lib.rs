@@ -76,6 +76,7 @@ mod open_summary;
 mod ops;
 mod options;
 mod path_ops;
+mod private;
 mod reach;
 mod recovery;
 mod reopen;

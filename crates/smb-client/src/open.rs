@@ -3,7 +3,7 @@
 use ropeway_smb_wire::create::{
     AccessMask, CreateAction, CreateDisposition, CreateOptions, CreateResponse, ShareAccess,
 };
-use ropeway_smb_wire::create_context::{OnDiskId, ResponseContext};
+use ropeway_smb_wire::create_context::{OnDiskId, PrivateReply, ResponseContext};
 use ropeway_smb_wire::info::FileBasicInformation;
 use ropeway_smb_wire::{FileAttributes, FileTime, LeaseKey};
 
@@ -133,6 +133,8 @@ pub struct Created {
     pub maximal_access: Option<AccessMask>,
     /// Whether the handle is durable: it survives a lost connection.
     pub durable: bool,
+    /// The private controls of the share, if the client asked for them and the server has any.
+    pub(crate) private: Option<PrivateReply>,
 }
 
 impl Created {
@@ -151,6 +153,7 @@ impl Created {
             on_disk_id: None,
             maximal_access: None,
             durable: false,
+            private: None,
         };
         for context in &response.contexts {
             match context {
@@ -158,6 +161,7 @@ impl Created {
                 ResponseContext::MaximalAccess(access) if access.query_status.is_success() => {
                     created.maximal_access = Some(access.maximal_access);
                 }
+                ResponseContext::Private(reply) => created.private = Some(*reply),
                 ResponseContext::Durable | ResponseContext::DurableV2(_) => created.durable = true,
                 _ => {}
             }

@@ -37,6 +37,7 @@ impl Share {
         check_path(path)?;
         let (durability, completed) = self.create_durably(path, open).await?;
         let inner = HandleInner::new(self, path, open, durability, &completed)?;
+        self.inner().private.learn(&completed.tree, inner.created.private);
         Ok(Handle {
             inner: Arc::new(inner),
         })

@@ -24,8 +24,9 @@ use crate::share::{Share, check_path};
 
 /// Limits of one copy request that every server accepts, in bytes (Windows: 256 chunks of 1 MiB, 16
 /// MiB in all; Samba the same).
-const CHUNK_MAX: u64 = 1 << 20;
-const REQUEST_MAX: u64 = 16 << 20;
+pub(crate) const CHUNK_MAX: u64 = 1 << 20;
+pub(crate) const CHUNKS_MAX: usize = 256;
+pub(crate) const REQUEST_MAX: u64 = 16 << 20;
 /// Size of the blocks that pass through this machine, and their number in flight: 16 MiB of memory.
 const BLOCK_MAX: u32 = 1 << 20;
 const BLOCKS: usize = 16;
@@ -131,15 +132,23 @@ impl Handle {
             target_offset: target + (at - offset),
             length: u32::try_from(CHUNK_MAX.min(end - at)).unwrap_or(u32::MAX),
         });
+        self.copy_chunk_list(source_key, &chunks.collect::<Vec<_>>())
+            .await
+    }
+
+    /// Lets the server copy these ranges, which are within the limits of one request. Returns the
+    /// number of bytes copied.
+    pub(crate) async fn copy_chunk_list(&self, source_key: ResumeKey, chunks: &[Chunk]) -> Result<u64> {
         let request = CopyChunkRequest {
             source_key,
-            chunks: chunks.collect(),
+            chunks: chunks.to_vec(),
         };
         let mut input = Vec::new();
         request.encode(&mut Writer::new(&mut input));
         let answer = self.ioctl(CtlCode::SRV_COPYCHUNK, &input, 12).await?;
         let copied = u64::from(CopyChunkResponse::decode(&answer)?.total_bytes_written);
-        match copied <= end.saturating_sub(offset) {
+        let wanted: u64 = chunks.iter().map(|chunk| u64::from(chunk.length)).sum();
+        match copied <= wanted {
             true => Ok(copied),
             false => Err(Error::PeerMisbehaved(
                 "it copied more than was requested".to_owned(),

@@ -22,6 +22,7 @@ use crate::dfs::Redirects;
 use crate::error::{Error, LostReason, Result};
 use crate::open::OpenFile;
 use crate::ops;
+use crate::private::PrivateSupport;
 use crate::replies::{check, first};
 use crate::session::{Outcome, Session};
 
@@ -49,6 +50,7 @@ pub(crate) struct ShareInner {
     connected: Mutex<Option<Tree>>,
     connecting: tokio::sync::Mutex<()>,
     pub(crate) redirects: Redirects,
+    pub(crate) private: PrivateSupport,
 }
 
 /// A tree connection.
@@ -62,6 +64,23 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    /// Returns what no other tree connection of the client has: its session and its id.
+    pub(crate) fn key(&self) -> (u64, TreeId) {
+        (self.session, self.id)
+    }
+
+    /// Returns the tree connection of a disk.
+    #[cfg(test)]
+    pub(crate) fn of_disk(session: u64, id: u32) -> Self {
+        Self {
+            session,
+            id: TreeId(id),
+            share_type: ShareType::Disk,
+            flags: ShareFlags::default(),
+            capabilities: ShareCapabilities::default(),
+        }
+    }
+
     /// Returns a compound of these operations in this tree.
     pub(crate) fn compound(&self, operations: Vec<Operation>) -> Compound {
         let related = operations.len() > 1;
@@ -126,6 +145,7 @@ impl ShareInner {
             connected: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
             redirects: Redirects::default(),
+            private: PrivateSupport::default(),
         })
     }
 

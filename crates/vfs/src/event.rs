@@ -263,6 +263,8 @@ pub struct Summary {
     pub resumed: bool,
     /// Bytes of partial files reused from an earlier run.
     pub bytes_resumed: u64,
+    /// Bytes of changed files that were copied from the old ones instead of being sent.
+    pub bytes_reused: u64,
     /// What limited the speed most of the time.
     pub limit: Option<Limit>,
 }

@@ -14,7 +14,7 @@
 //!   store waits for a source that does not answer; [`pages`]: what the kernel has in memory of a mount;
 //! * [`descent`]: proof that a folder is a child of the folder that lists it; [`backlog`]: a bound
 //!   for the folders a walk has still to enter;
-//! * [`content_hash`]: hashes of contents; [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
+//! * [`content_hash`]: hashes of contents; [`chunks`]: contents cut where they say so; [`event`]: what a job reports; [`trace`]: one record for each operation; [`clock`]: time as an
 //!   argument; [`gate`]: pauses;
 //! * [`memory`]: a tree in memory; [`decorate`]: decorators of trees (faults, slow device, rate
 //!   limit, trace);
@@ -24,6 +24,7 @@
 
 pub mod backlog;
 pub mod caller;
+pub mod chunks;
 pub mod claim;
 pub mod clock;
 pub mod content_hash;
@@ -59,6 +60,6 @@ pub use metadata::{
 pub use path::{Name, RelPath};
 pub use small::{GetSmall, GotSmall, PutSmall};
 pub use tree::{
-    Batch, BatchDone, BatchItem, BatchResult, CacheMode, CompareBatch, CompareResult, Create, Extent, File,
-    Listing, OpenOptions, Pending, Space, Tree,
+    Batch, BatchDone, BatchItem, BatchResult, CacheMode, CompareBatch, CompareResult, CopyPiece, Create,
+    Extent, FarContent, File, Listing, OpenOptions, Pending, Space, Tree,
 };

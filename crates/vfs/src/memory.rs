@@ -14,6 +14,7 @@
 mod claim;
 mod content;
 mod crash;
+mod far;
 mod file;
 mod listing;
 mod names;
@@ -31,6 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use self::content::Base;
 pub use self::content::synthetic;
+pub use self::far::FarChunks;
 use self::state::State;
 use crate::{
     Capabilities, Clock, Create, Error, ErrorKind, Name, Op, OpenOptions, RelPath, Result, Timestamp,
@@ -49,6 +51,8 @@ struct Shared {
     /// Bytes of content that fit; `None` means no limit.
     space_total: Option<u64>,
     discard: bool,
+    /// What the tree says about chunks, if it is a far end.
+    far: Option<FarChunks>,
     crash_model: bool,
     volume: u64,
     state: Mutex<State>,
@@ -113,6 +117,7 @@ impl MemoryTree {
                 clock: None,
                 space_total: None,
                 discard: false,
+                far: None,
                 crash_model: false,
                 volume: VOLUMES.fetch_add(1, Ordering::Relaxed),
                 state: Mutex::new(State::new()),
@@ -158,6 +163,13 @@ impl MemoryTree {
             let state = shared.state.get_mut();
             state.begin_crash_model();
         })
+    }
+
+    /// Makes the tree a far end that says this about the chunks of its files. Its capabilities stay
+    /// as they are.
+    #[must_use]
+    pub fn with_far_content(self, far: FarChunks) -> Self {
+        self.configured(|shared| shared.far = Some(far))
     }
 
     fn configured(mut self, change: impl FnOnce(&mut Shared)) -> Self {

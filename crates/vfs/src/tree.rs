@@ -9,11 +9,13 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use ropeway_block::{Block, BlockMut};
 
+use crate::chunks::{Chunk, Cutter};
 use crate::claim::{self, Claim, ClaimAbove};
 use crate::content_hash::{ContentHash, HashAlgorithm};
 use crate::descent::Origin;
@@ -105,6 +107,29 @@ pub struct Space {
     pub available: u64,
     /// Free nodes (inodes), where their number is limited.
     pub nodes_available: Option<u64>,
+}
+
+/// A range to copy between two files of one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyPiece {
+    /// First byte in the source.
+    pub from: u64,
+    /// First byte in the target.
+    pub to: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// What a far end tells about the content of an open file without sending it. All of it is a hint:
+/// the far end may be wrong, or the file may change.
+pub trait FarContent: Send + Sync {
+    /// Cuts a range into chunks. Returns those of the first part of the range at least, and none at
+    /// the end of the file.
+    fn chunks(&self, range: Range<u64>, cutter: Cutter) -> Pending<'_, Result<Vec<Chunk>>>;
+
+    /// Returns the BLAKE3 hash of a range, and the number of bytes hashed: fewer at the end of the
+    /// file, or where the far end wants to be asked in parts.
+    fn hash(&self, range: Range<u64>) -> Pending<'_, Result<(u64, ContentHash)>>;
 }
 
 /// A stream over a folder's entries.
@@ -417,6 +442,12 @@ pub trait File: Send + Sync + 'static {
     /// If `length` exceeds the block's capacity.
     fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)>;
 
+    /// Reads as [`read_at`](Self::read_at) does, to look at the content without passing it on: a
+    /// bound for the rate of a copy does not count it.
+    fn examine_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
+        self.read_at(block, offset, length)
+    }
+
     /// Writes the whole block at `offset`.
     fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>>;
 
@@ -450,6 +481,24 @@ pub trait File: Send + Sync + 'static {
     ) -> Pending<'a, Result<Option<u64>>> {
         let _ = (source, offset, length);
         Box::pin(async { Ok(None) })
+    }
+
+    /// Copies ranges from `source`, which may be anywhere in both files, without passing them
+    /// through this process. Returns `false` where that is impossible, or if a range is not all
+    /// there; some ranges may be copied then.
+    fn copy_pieces_from<'a>(
+        &'a self,
+        source: &'a dyn File,
+        pieces: &'a [CopyPiece],
+    ) -> Pending<'a, Result<bool>> {
+        let _ = (source, pieces);
+        Box::pin(async { Ok(false) })
+    }
+
+    /// Returns what the far end tells about the content; `None` if there is no far end, or if it
+    /// does not tell.
+    fn far_content(&self) -> Option<&dyn FarContent> {
+        None
     }
 
     /// Starts write-back of a range without waiting for it.

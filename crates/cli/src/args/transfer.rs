@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use ropeway_copy::{Changing, Durability};
+use ropeway_copy::{Changing, DeltaMode, Durability};
 use ropeway_plan::Engine;
 use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::names::NamePolicy;
@@ -148,6 +148,15 @@ pub(crate) struct ExistingArgs {
     /// until the next run. A file with several names is still written as a temporary file.
     #[arg(long)]
     pub(crate) inplace: bool,
+    /// Send only what changed inside a file: auto (default), on, off
+    ///
+    /// Between this machine and a `ropeway serve`, for changed files of more than 4 MiB. Both ends cut the old and the
+    /// new file into chunks by their content; only new chunks cross the line, and the far end builds the new file
+    /// from the old one. Each part is compared with the source by a BLAKE3 hash before the file gets its name.
+    /// `auto` does so where the line is slower than that. With other servers, between local folders, and with
+    /// --inplace, files are sent whole.
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = values::delta, hide_default_value = true)]
+    pub(crate) delta: DeltaMode,
 }
 
 /// Flags for the attributes to keep or to compare.

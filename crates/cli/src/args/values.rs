@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use jiff::tz::TimeZone;
-use ropeway_copy::{Changing, Durability};
+use ropeway_copy::{Changing, DeltaMode, Durability};
 use ropeway_lab::bench::grid;
 use ropeway_lab::link::Congestion;
 use ropeway_lab::scenario::Server;
@@ -78,6 +78,17 @@ pub(super) fn changing(given: &str) -> Result<Changing, String> {
             ("copy", Changing::Copy),
             ("skip", Changing::Skip),
             ("fail", Changing::Fail),
+        ],
+    )
+}
+
+pub(super) fn delta(given: &str) -> Result<DeltaMode, String> {
+    word(
+        given,
+        &[
+            ("auto", DeltaMode::Auto),
+            ("on", DeltaMode::On),
+            ("off", DeltaMode::Off),
         ],
     )
 }

@@ -260,6 +260,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         modify_window: existing.modify_window.unwrap_or_default(),
         backup: backup(existing, ends),
         inplace: existing.inplace,
+        delta: existing.delta,
         move_source: request.move_source,
         changing: args.changing,
         one_file_system: args.select.one_file_system,

@@ -405,7 +405,14 @@ fn facts(summary: &Summary) -> String {
         counters.directories,
     ));
     parts.push(format!("read {}", format::bytes(counters.bytes_read)));
-    parts.push(format!("sent {}", format::bytes(counters.bytes_sent)));
+    parts.push(match summary.bytes_reused {
+        0 => format!("sent {}", format::bytes(counters.bytes_sent)),
+        reused => format!(
+            "sent {} ({} of changed files were there)",
+            format::bytes(counters.bytes_sent),
+            format::bytes(reused),
+        ),
+    });
     parts.extend(lines::extras(counters));
     if summary.resumed {
         parts.push(match summary.bytes_resumed {

@@ -108,6 +108,11 @@ pub(crate) struct Live {
     /// Blocks and small files moved, each counted on both sides.
     pub(crate) operations: AtomicU64,
     pub(crate) bytes_resumed: AtomicU64,
+    /// Bytes of changed files that were copied from the old ones instead of being sent.
+    pub(crate) bytes_reused: AtomicU64,
+    /// Bytes of old and new files that were cut, hashed or asked about at their ends. They move
+    /// nothing, but show that a job does not hang.
+    pub(crate) bytes_compared: AtomicU64,
     pub(crate) waits: Waits,
     /// Whether the estimate follows what is durable. Otherwise it follows what was written.
     pub(crate) follow_durable: bool,
@@ -153,6 +158,8 @@ impl Live {
             retries: zero(),
             operations: zero(),
             bytes_resumed: zero(),
+            bytes_reused: zero(),
+            bytes_compared: zero(),
             waits: Waits::default(),
             follow_durable,
             derived: Mutex::new(Derived {
@@ -199,8 +206,8 @@ impl Live {
         }
     }
 
-    /// Returns a progress event. The estimate learns from each call, so call it regularly. It learns
-    /// nothing from pauses of `limit`.
+    /// Returns a progress event. The estimate learns from each call, so call it regularly. It
+    /// learns nothing from pauses of `limit`.
     pub(crate) fn progress(&self, limit: &RateLimit) -> Event {
         let now = self.elapsed();
         let counters = self.counters();
@@ -285,8 +292,8 @@ fn largest((source, target, small): (u64, u64, u64)) -> Option<Limit> {
     }
 }
 
-/// Returns the percentage that is done, by bytes, or by files if all of them are empty. It is 100 only
-/// at the end.
+/// Returns the percentage that is done, by bytes, or by files if all of them are empty. It is 100
+/// only at the end.
 fn percent(counters: &Counters, left_bytes: u64, left_files: u64) -> Option<f64> {
     if !counters.totals_final {
         return None;

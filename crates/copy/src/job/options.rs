@@ -61,6 +61,18 @@ pub enum Changing {
     Fail,
 }
 
+/// Whether changed files are compared inside, so that only what changed crosses the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeltaMode {
+    /// Where the line is slower than the comparison.
+    #[default]
+    Auto,
+    /// Wherever both ends can.
+    On,
+    /// Never.
+    Off,
+}
+
 /// The options of a job. The default is `ropeway copy` without flags.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -86,6 +98,8 @@ pub struct Options {
     pub backup: Option<Backup>,
     /// Overwrite existing files in place.
     pub inplace: bool,
+    /// Whether changed files are compared inside.
+    pub delta: DeltaMode,
     /// Remove each source file once its copy is complete (and durable, unless durability is
     /// `None`).
     pub move_source: bool,
@@ -138,6 +152,7 @@ impl Default for Options {
             modify_window: Duration::ZERO,
             backup: None,
             inplace: false,
+            delta: DeltaMode::default(),
             move_source: false,
             changing: Changing::default(),
             one_file_system: false,

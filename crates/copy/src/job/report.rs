@@ -177,6 +177,7 @@ impl Report {
             losses: self.losses(),
             resumed,
             bytes_resumed: self.live.bytes_resumed.load(Ordering::Relaxed),
+            bytes_reused: self.live.bytes_reused.load(Ordering::Relaxed),
             limit: self.live.limit_overall(),
             ..Summary::default()
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::Tuner;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::transfer::pipeline::SmallFilePipeline;
 
@@ -15,6 +15,8 @@ pub(crate) struct Resources {
     pub(crate) pool: Pool,
     /// Chooses size and number of blocks in flight.
     pub(crate) tuner: Mutex<Tuner>,
+    /// Bytes a second of the line between the ends, as a sample of a changed file has shown.
+    pub(crate) line: OnceCell<u64>,
     /// Bounds batches and special nodes under way.
     pub(crate) batches: Arc<Semaphore>,
     batches_max: usize,
@@ -38,6 +40,7 @@ impl Resources {
         Self {
             pool,
             tuner: tuner.into(),
+            line: OnceCell::new(),
             batches: Arc::new(Semaphore::new(batches_max)),
             batches_max,
             streams: Arc::new(Semaphore::new(streams_max)),

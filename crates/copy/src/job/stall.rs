@@ -29,6 +29,7 @@ pub(crate) async fn watch_for_stall(context: Arc<Context>, roots: Vec<Arc<JobRoo
             &live.bytes_read,
             &live.bytes_sent,
             &live.bytes_landed,
+            &live.bytes_compared,
             &live.bytes_durable,
             &live.files_done,
             &live.files_skipped,

@@ -26,6 +26,7 @@ use crate::place::foreign_links::learn_links;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::changing::{Rereads, Torn, end_torn};
+use crate::transfer::delta::{Delta, Outcome};
 use crate::transfer::source::{open_source, source_xattrs, with_listed};
 use crate::transfer::start::{begin_file, identity_of};
 use crate::transfer::stream::{Stream, Streamed};
@@ -230,7 +231,7 @@ async fn move_data(
         .durability
         .open(of_token, written, (*version, made), record);
     landing.add(written);
-    let stream = Stream {
+    let mut stream = Stream {
         context,
         landing,
         source: Arc::clone(source),
@@ -243,6 +244,11 @@ async fn move_data(
         hash,
         write_back: context.config.durability.wants_durable() || !keep,
     };
+    let keeps_holes = before.is_sparse() && start == Start::Anew;
+    match Delta::of(&stream, task, keeps_holes).run().await? {
+        Outcome::Done(streamed) => return Ok(streamed),
+        Outcome::Rest(from) => stream.start = from,
+    }
     if plain
         && (inside || (keep && !stream.write_back))
         && let Some(streamed) = stream.run_in_kernel().await?

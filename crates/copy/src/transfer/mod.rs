@@ -3,12 +3,14 @@
 //! [`node`] copies one node and links its other names ([`links`]). [`file`](mod@file) copies a
 //! file: it opens the [`source`], finds where to [`start`], moves the data ([`stream`], or
 //! [`unsized_file`] where the size is not known) and completes it. [`batch`] and [`small_files`]
-//! copy small files in fewer calls. [`special`] makes links, FIFOs and devices. [`changing`] deals
-//! with files that change while they are read, [`compare`] with `--checksum`.
+//! copy small files in fewer calls. [`special`] makes links, FIFOs and devices. [`delta`] sends
+//! only what changed inside a file. [`changing`] deals with files that change while they are read,
+//! [`compare`] with `--checksum`.
 
 pub(crate) mod batch;
 pub(crate) mod changing;
 pub(crate) mod compare;
+pub(crate) mod delta;
 pub(crate) mod digest;
 pub(crate) mod file;
 pub(crate) mod link_table;

@@ -247,7 +247,7 @@ impl Stream<'_> {
     }
 
     /// Whether checkpoints must flush what this file leaves dirty.
-    fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.write_back
             && self.context.config.durability.wants_durable()
             && !self.context.config.durability.flushes_each()

@@ -13,8 +13,8 @@ use ropeway_smb_wire::lock::LockElement;
 use ropeway_smb_wire::{FileAttributes, FileTime, LeaseKey, NtStatus, Text};
 use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::{
-    Create, Error, ErrorKind, Extent, File, Kind, Loss, Metadata, MetadataChange, Op, OpenOptions, Pending,
-    RelPath, Result, Xattr,
+    CopyPiece, Create, Error, ErrorKind, Extent, FarContent, File, Kind, Loss, Metadata, MetadataChange, Op,
+    OpenOptions, Pending, RelPath, Result, Xattr,
 };
 
 use super::dirty::Ticket;
@@ -375,6 +375,11 @@ impl SmbFile {
         self.handle().created().action == CreateAction::CREATED
     }
 
+    /// Notes that the file reaches `end` at least.
+    pub(crate) fn note_length(&self, end: u64) {
+        self.length.fetch_max(end, Ordering::AcqRel);
+    }
+
     /// Returns the length, as far as it is known without a request.
     pub(crate) fn known_length(&self) -> u64 {
         self.length.load(Ordering::Acquire)
@@ -506,6 +511,18 @@ impl File for SmbFile {
         length: u64,
     ) -> Pending<'a, Result<Option<u64>>> {
         Box::pin(self.copy_inside(source, offset, length))
+    }
+
+    fn copy_pieces_from<'a>(
+        &'a self,
+        source: &'a dyn File,
+        pieces: &'a [CopyPiece],
+    ) -> Pending<'a, Result<bool>> {
+        Box::pin(self.copy_pieces(source, pieces))
+    }
+
+    fn far_content(&self) -> Option<&dyn FarContent> {
+        self.as_far_content()
     }
 
     fn start_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {

@@ -21,6 +21,7 @@ pub(crate) mod compound;
 pub(crate) mod dirty;
 pub(crate) mod eas;
 pub(crate) mod errors;
+mod far;
 pub(crate) mod file;
 pub(crate) mod inner;
 pub(crate) mod links;

@@ -117,6 +117,9 @@ proptest! {
             locked: &|_, _| false,
             apple: true,
         };
+        if let Ok((_, bytes)) = fsctl::private(&open, &input, output_max, &|_, _| false) {
+            prop_assert!(bytes.len() <= output_max);
+        }
         let target = testing::open(&source.share, "target", AccessMask::FILE_ALL);
         if let Ok((_, bytes)) = fsctl::copy_chunks(&target, CtlCode::SRV_COPYCHUNK, &input, output_max, &view) {
             prop_assert!(bytes.len() <= output_max);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
+use ropeway_smb_wire::header::Header;
 use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
@@ -19,6 +20,9 @@ use crate::files::fsctl::{CopyView, Range};
 use crate::interfaces;
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open, PipeOpen};
+
+/// Most bytes of a private control's input. A guess: the operations of today take 24.
+const PRIVATE_INPUT_MAX: usize = 64 << 10;
 
 pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(IoctlRequest::decode)?;
@@ -56,6 +60,9 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
             // A part of the response may be left, or the pipe may have broken.
             context.shared.hub().pipe_has_data(OpenId::new(pipe.id));
             done?
+        }
+        Handle::File(open) if request.ctl_code == CtlCode::PRIVATE => {
+            return private(context, &open, &request, output_max);
         }
         Handle::File(open) => {
             if request.ctl_code == CtlCode::SET_REPARSE_POINT {
@@ -95,6 +102,50 @@ fn needs_no_file(code: CtlCode) -> bool {
             | CtlCode::DFS_GET_REFERRALS_EX
             | CtlCode::PIPE_WAIT
     )
+}
+
+/// Executes a private control: by a worker, since it reads much.
+fn private(
+    context: &mut Context<'_>,
+    open: &Arc<Open>,
+    request: &IoctlRequest<'_>,
+    output_max: usize,
+) -> Outcome {
+    if request.input.len() > PRIVATE_INPUT_MAX {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let file_id = context.compound.file(request.file_id);
+    let (shared, open) = (Arc::clone(context.shared), Arc::clone(open));
+    let execute = move |input: &[u8]| {
+        let locked = |open: &Open, range: Range| {
+            range_locks::check_locks(&shared, open, range.offset, range.length, range.write).is_err()
+        };
+        fsctl::private(&open, input, output_max, &locked)
+    };
+    context.reads = true;
+    if !context.may_offload {
+        let (status, output) = execute(request.input)?;
+        return answer(context, request, file_id, status, &output);
+    }
+    let input = request.input.to_vec();
+    Ok(Execution::Offload(
+        None,
+        Box::new(move |mut frame, header, signer| {
+            match execute(&input) {
+                Ok((status, output)) => {
+                    let response = IoctlResponse {
+                        ctl_code: CtlCode::PRIVATE,
+                        file_id,
+                        input: &[],
+                        output: &output,
+                    };
+                    frame.push(&Header { status, ..header }, signer, |w| response.encode(w));
+                }
+                Err(status) => frame.push_error(&Header { status, ..header }, signer),
+            }
+            frame
+        }),
+    ))
 }
 
 fn answer(

@@ -15,6 +15,7 @@ mod memory;
 mod microsoft;
 mod names;
 mod persistent;
+mod private;
 mod range_locks;
 mod raw;
 mod replaced_files;

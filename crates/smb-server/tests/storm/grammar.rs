@@ -12,6 +12,7 @@ use ropeway_smb_wire::create_context::{
 };
 use ropeway_smb_wire::flush::FlushRequest;
 use ropeway_smb_wire::fsctl::CtlCode;
+use ropeway_smb_wire::fsctl::private::{PrivateMessage, PrivateOperation};
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::info::{FileInfoClass, FileRenameInformation, Information};
 use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest};
@@ -306,7 +307,7 @@ fn write(random: &mut Random, known: &Known) -> Vec<u8> {
     body(|w| request.encode(w, &data))
 }
 
-const CONTROLS: [CtlCode; 26] = [
+const CONTROLS: [CtlCode; 27] = [
     CtlCode::DFS_GET_REFERRALS,
     CtlCode::PIPE_PEEK,
     CtlCode::PIPE_WAIT,
@@ -332,6 +333,7 @@ const CONTROLS: [CtlCode; 26] = [
     CtlCode::SET_COMPRESSION,
     CtlCode::GET_INTEGRITY_INFORMATION,
     CtlCode::OFFLOAD_READ,
+    CtlCode::PRIVATE,
     CtlCode(0),
 ];
 
@@ -394,6 +396,12 @@ fn control_input(random: &mut Random, known: &Known, ctl_code: CtlCode) -> Vec<u
             false => bytes(random, 80),
         },
         CtlCode::SET_SPARSE => vec![random.below(2) as u8],
+        CtlCode::PRIVATE => {
+            let mut content = numbers(2);
+            let operation = PrivateOperation(random.below(4) as u16);
+            content.extend_from_slice(&number32(random, 1 << 20).to_le_bytes());
+            body(|w| PrivateMessage::new(operation, &content).encode(w))
+        }
         _ => {
             let length = random.below(60);
             bytes(random, length)

@@ -12,6 +12,7 @@ mod apple;
 mod durable;
 mod lease;
 mod posix;
+mod private;
 mod query;
 #[cfg(test)]
 pub(super) mod tests;
@@ -23,6 +24,7 @@ pub use durable::{
 };
 pub use lease::{Lease, LeaseFlags, LeaseState, LeaseV2};
 pub use posix::PosixResponse;
+pub use private::{PrivateQuery, PrivateReply};
 pub use query::{MaximalAccess, OnDiskId};
 
 use super::lengths::{len_u16, len_u32, place};
@@ -74,6 +76,8 @@ pub mod name {
     /// SMB2_CREATE_POSIX: the bytes of 5025AD93-B49C-E711-B423-83DE968BCD7C as the POSIX extensions
     /// write them.
     pub const POSIX: &[u8] = b"\x93\xAD\x25\x50\x9C\xB4\x11\xE7\xB4\x23\x83\xDE\x96\x8B\xCD\x7C";
+    /// This project's private controls: FDCCB8BC-1B89-477E-9C3A-F8CA65D79E0F.
+    pub const PRIVATE: &[u8] = b"\xBC\xB8\xCC\xFD\x89\x1B\x7E\x47\x9C\x3A\xF8\xCA\x65\xD7\x9E\x0F";
 }
 
 /// A context of a request ([MS-SMB2] 2.2.13.2).
@@ -114,6 +118,8 @@ pub enum RequestContext<'a> {
         /// Permission bits.
         mode: u32,
     },
+    /// Asks for this project's private controls.
+    Private(PrivateQuery),
     /// Any other context.
     Unknown {
         /// Name, of any length.
@@ -164,6 +170,7 @@ impl<'a> RequestContext<'a> {
             name::POSIX => Self::Posix {
                 mode: Reader::new(data, "SMB2_CREATE_POSIX").u32()?,
             },
+            name::PRIVATE => Self::Private(PrivateQuery::decode(data)?),
             _ => Self::Unknown { name, data },
         })
     }
@@ -186,6 +193,7 @@ impl<'a> RequestContext<'a> {
             Self::AppInstanceVersion(_) => name::APP_INSTANCE_VERSION,
             Self::Apple(_) => name::APPLE,
             Self::Posix { .. } => name::POSIX,
+            Self::Private(_) => name::PRIVATE,
             Self::Unknown { name, .. } => name,
         }
     }
@@ -209,6 +217,7 @@ impl<'a> RequestContext<'a> {
             Self::AppInstanceVersion(version) => version.encode(w),
             Self::Apple(query) => query.encode(w),
             Self::Posix { mode } => w.u32(*mode),
+            Self::Private(query) => query.encode(w),
         }
     }
 }
@@ -232,6 +241,8 @@ pub enum ResponseContext<'a> {
     Apple(AppleReply),
     /// POSIX extensions: the file's POSIX attributes.
     Posix(PosixResponse<'a>),
+    /// The private controls that the share supports.
+    Private(PrivateReply),
     /// Any other context.
     Unknown {
         /// Name, of any length.
@@ -260,6 +271,7 @@ impl<'a> ResponseContext<'a> {
                 None => Self::Unknown { name, data },
             },
             name::POSIX => Self::Posix(PosixResponse::decode(data)?),
+            name::PRIVATE => Self::Private(PrivateReply::decode(data)?),
             _ => Self::Unknown { name, data },
         })
     }
@@ -274,6 +286,7 @@ impl<'a> ResponseContext<'a> {
             Self::Lease(_) | Self::LeaseV2(_) => name::REQUEST_LEASE,
             Self::Apple(_) => name::APPLE,
             Self::Posix(_) => name::POSIX,
+            Self::Private(_) => name::PRIVATE,
             Self::Unknown { name, .. } => name,
         }
     }
@@ -289,6 +302,7 @@ impl<'a> ResponseContext<'a> {
             Self::LeaseV2(lease) => lease.encode(w),
             Self::Apple(reply) => reply.encode(w),
             Self::Posix(context) => context.encode(w),
+            Self::Private(reply) => reply.encode(w),
             Self::Unknown { data, .. } => w.bytes(data),
         }
     }

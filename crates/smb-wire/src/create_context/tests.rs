@@ -1,5 +1,6 @@
 use super::*;
 use crate::create::AccessMask;
+use crate::fsctl::private::PrivateOperations;
 use crate::hostile::{attack, structure};
 use crate::{FileId, Guid, LeaseKey, NtStatus, Text};
 use proptest::prelude::*;
@@ -77,6 +78,9 @@ pub(crate) fn requests(numbers: [u64; 4], bytes: &[u8]) -> Vec<RequestContext<'_
         RequestContext::Posix {
             mode: numbers[2] as u32,
         },
+        RequestContext::Private(PrivateQuery {
+            version: numbers[3] as u16,
+        }),
         RequestContext::Unknown {
             name: b"an odd name",
             data: bytes,
@@ -124,6 +128,10 @@ pub(crate) fn responses(numbers: [u64; 4], bytes: &[u8]) -> Vec<ResponseContext<
             mode: numbers[2] as u32,
             owner_sid: &[1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 5, 0, 0, 0],
             group_sid: &[1, 0, 0, 0, 0, 0, 0, 1],
+        }),
+        ResponseContext::Private(PrivateReply {
+            version: numbers[0] as u16,
+            operations: PrivateOperations::from_bits_retain(numbers[1]),
         }),
         ResponseContext::Unknown {
             name: b"",

@@ -9,6 +9,7 @@ pub mod copy_chunk;
 pub mod dfs;
 pub mod interfaces;
 pub mod pipe;
+pub mod private;
 pub mod ranges;
 pub mod reparse;
 pub mod snapshots;
@@ -38,6 +39,9 @@ codes! {
         SRV_ENUMERATE_SNAPSHOTS = 0x0014_4064;
         /// Returns the key that names the source of a server-side copy ([MS-SMB2] 2.2.32.3).
         SRV_REQUEST_RESUME_KEY = 0x0014_0078;
+        /// This project's own control ([`private`]): a function number of the vendors' range,
+        /// METHOD_BUFFERED, FILE_ANY_ACCESS.
+        PRIVATE = 0x0014_229C;
         /// Reads the hashes of content (BranchCache).
         SRV_READ_HASH = 0x0014_41BB;
         /// Makes an open survive a lost connection (2.1).

@@ -7,7 +7,7 @@ use ropeway_block::{Block, BlockMut};
 
 use super::layer::{Action, Call, Done, Layer};
 use super::tree::pass;
-use crate::{Extent, File, Loss, Metadata, MetadataChange, Pending, RelPath, Result, Xattr};
+use crate::{Extent, FarContent, File, Loss, Metadata, MetadataChange, Pending, RelPath, Result, Xattr};
 
 /// The block of a read is in its slot: an operation that runs to its end puts it back.
 pub(super) const HELD: &str = "the operation puts the block back at its end";
@@ -77,6 +77,17 @@ impl<L: Layer> File for LayeredFile<L> {
             }
             (block, result.map(|done| done.value))
         })
+    }
+
+    fn examine_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
+        match L::BOUNDS_RATE {
+            true => self.inner.examine_at(block, offset, length),
+            false => self.read_at(block, offset, length),
+        }
+    }
+
+    fn far_content(&self) -> Option<&dyn FarContent> {
+        self.inner.far_content().filter(|_| L::BOUNDS_RATE)
     }
 
     fn write_at(&self, block: Block, offset: u64) -> Pending<'_, Result<()>> {

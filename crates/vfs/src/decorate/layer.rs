@@ -195,6 +195,11 @@ pub trait Layer: Send + Sync + 'static {
     /// steps pass one by one.
     const WHOLE_SMALL: bool = false;
 
+    /// Whether the layer only bounds the rate at which contents pass. What a far end tells about a
+    /// content ([`File::far_content`](crate::File::far_content)) then passes it by, and so do reads
+    /// whose bytes stay at their end ([`File::examine_at`](crate::File::examine_at)).
+    const BOUNDS_RATE: bool = false;
+
     /// Carries out one operation by calling `operation`, or fails without calling it.
     fn around<'a, T, F>(
         &'a self,

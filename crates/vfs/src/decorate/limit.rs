@@ -380,6 +380,7 @@ impl Drop for Turn<'_> {
 
 impl Layer for RateLimit {
     const WHOLE_SMALL: bool = true;
+    const BOUNDS_RATE: bool = true;
 
     async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
     where

@@ -245,6 +245,7 @@ impl MemoryTree {
                 clock: old.clock.clone(),
                 space_total: old.space_total,
                 discard: old.discard,
+                far: old.far,
                 crash_model: true,
                 volume: old.volume,
                 state: parking_lot::Mutex::new(after),

@@ -1,6 +1,7 @@
 //! An open file of a memory tree.
 
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -8,9 +9,11 @@ use ropeway_block::{Block, BlockMut};
 
 use super::Shared;
 use super::content::Content;
+use super::far::FarChunks;
 use super::state::State;
 use crate::{
-    Error, ErrorKind, Extent, File, Loss, Metadata, MetadataChange, Op, Pending, RelPath, Result, Xattr,
+    CopyPiece, Error, ErrorKind, Extent, FarContent, File, Loss, Metadata, MetadataChange, Op, Pending,
+    RelPath, Result, Xattr,
 };
 
 pub(super) struct MemoryFile {
@@ -52,6 +55,22 @@ impl MemoryFile {
             return Ok(());
         }
         Err(Error::new(op, &self.path, ErrorKind::Misuse))
+    }
+
+    /// Returns what the tree says about chunks; `None` if it is not a far end.
+    pub(super) fn far_chunks(&self) -> Option<FarChunks> {
+        self.shared.far
+    }
+
+    /// Returns a range of the content, as far as the file reaches.
+    pub(super) fn range(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let state = self.shared.lock();
+        let content = self.content(&state, Op::Read)?;
+        let end = range.end.min(content.size());
+        // In memory, so it fits.
+        let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
+        content.read(range.start, &mut bytes);
+        Ok(bytes)
     }
 
     fn content<'a>(&self, state: &'a State, op: Op) -> Result<&'a Content> {
@@ -143,6 +162,35 @@ impl File for MemoryFile {
             });
             Ok(())
         })
+    }
+
+    fn copy_pieces_from<'a>(
+        &'a self,
+        source: &'a dyn File,
+        pieces: &'a [CopyPiece],
+    ) -> Pending<'a, Result<bool>> {
+        Box::pin(async move {
+            let source = source.as_any().downcast_ref::<Self>();
+            let Some(source) = source.filter(|source| Arc::ptr_eq(&source.shared, &self.shared)) else {
+                return Ok(false);
+            };
+            for piece in pieces {
+                let bytes = source.range(piece.from..piece.from.saturating_add(piece.length))?;
+                if bytes.len() as u64 != piece.length {
+                    return Ok(false);
+                }
+                self.with(|state, shared| {
+                    self.writable(Op::CopyRange)?;
+                    state.write(shared, self.index, &self.path, piece.to, &bytes)
+                })
+                .await?;
+            }
+            Ok(true)
+        })
+    }
+
+    fn far_content(&self) -> Option<&dyn FarContent> {
+        self.far_chunks().map(|_| self as &dyn FarContent)
     }
 
     fn start_writeback(&self, _offset: u64, _length: u64) -> Pending<'_, Result<()>> {

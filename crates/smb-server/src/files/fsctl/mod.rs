@@ -4,10 +4,12 @@
 //! mod.rs      one open: sparse files, ranges, compression, object ids, resume keys;
 //!             no open: interfaces, VALIDATE_NEGOTIATE_INFO
 //! copy.rs     two opens: COPYCHUNK, DUPLICATE_EXTENTS
+//! private.rs  one open: private controls
 //! reparse.rs  symbolic links
 //! ```
 
 mod copy;
+mod private;
 mod reparse;
 
 use ropeway_smb_proto::server::DIALECTS_MAX;
@@ -28,6 +30,7 @@ use crate::files::{attributes, set_file, status};
 use crate::state::open::Open;
 
 pub(crate) use copy::{CopyView, copy_chunks, duplicate_extents, resume_id};
+pub(crate) use private::{offer as private_offer, private};
 
 /// A range of a file that an FSCTL reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use ropeway_smb_proto::server::hub::{
 use ropeway_smb_wire::create::{AccessMask, CreateRequest, OplockLevel};
 use ropeway_smb_wire::create_context::{
     AppInstanceId, AppleServerQuery, DurableHandleV2Flags, DurableReconnect, DurableReconnectV2, Lease,
-    LeaseV2, MaximalAccess, OnDiskId, RequestContext, ResponseContext,
+    LeaseV2, MaximalAccess, OnDiskId, PrivateQuery, RequestContext, ResponseContext,
 };
 use ropeway_smb_wire::info::{FileFullEaInformation, FullEa, Information};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect};
@@ -15,7 +15,7 @@ use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_smb_wire::{FileTime, NtStatus};
 use ropeway_vfs::store::NodeStat;
 
-use crate::files::{apple, attributes, security};
+use crate::files::{apple, attributes, fsctl, security};
 use crate::ops::context::Context;
 use crate::share::Share;
 use crate::state::open::Open;
@@ -34,6 +34,7 @@ pub(super) struct CreateContexts<'a> {
     lease: Option<Lease>,
     lease_v2: Option<LeaseV2>,
     apple: Option<AppleServerQuery>,
+    private: Option<PrivateQuery>,
     pub(super) app_instance: Option<AppInstance>,
     /// The time of the snapshot that is asked for.
     pub(super) snapshot: Option<FileTime>,
@@ -75,6 +76,7 @@ impl<'a> CreateContexts<'a> {
                     contexts.lease_v2 = Some(*lease)
                 }
                 RequestContext::Apple(query) => contexts.apple = Some(*query),
+                RequestContext::Private(query) => contexts.private = Some(*query),
                 RequestContext::AppInstanceId(AppInstanceId(id)) if dialect >= Dialect::Smb300 => {
                     app_instance = Some(*id);
                 }
@@ -253,5 +255,9 @@ pub(super) fn answers<'a>(
         let reply = apple::reply(query, apple::AppleView::default());
         answers.push(ResponseContext::Apple(reply));
     }
+    let private = contexts
+        .private
+        .and_then(|query| fsctl::private_offer(&open.share, query));
+    answers.extend(private.map(ResponseContext::Private));
     answers
 }

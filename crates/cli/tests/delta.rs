@@ -1,0 +1,189 @@
+//! `--delta` with the real server: only what changed inside a file crosses the line, and nothing
+//! depends on it.
+
+#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ropeway_peers::{Share, Smbd};
+use support::{Finished, PASSWORD, Place, Served, file, no_temporaries, or_skip, write_at};
+
+/// Larger than what goes as a small file (4 MiB).
+const SIZE: u64 = 12 << 20;
+
+/// Makes an old file and a new one with some changed places and an insertion.
+fn versions(old: &Path, new: &Path) {
+    file(old, SIZE, 1);
+    let mut content = fs::read(old).unwrap();
+    for at in (0..content.len() - 2_000).step_by(3 << 20) {
+        content[at + 1_000..at + 2_000].fill(7);
+    }
+    content.splice(5_000_000..5_000_000, *b"something new");
+    fs::write(new, content).unwrap();
+}
+
+fn copy(served: &Served, from: &str, to: &str, flags: &[&str]) -> Finished {
+    let run = served.run("copy").args(["-T", "--json"]);
+    run.args(flags).args([from, to]).run()
+}
+
+#[track_caller]
+fn sent_little(finished: &Finished) {
+    let (sent, reused) = (finished.number("bytes_sent"), finished.number("bytes_reused"));
+    assert!(sent < SIZE / 8, "{finished}");
+    assert_eq!(sent + reused, SIZE + 13, "{finished}");
+}
+
+#[test]
+fn only_what_changed_crosses_the_line_both_ways() {
+    let served = Served::start(&[]);
+    let (near, far) = (served.place.join("near"), served.behind("far"));
+    versions(&far, &near);
+    let url = served.url("far");
+    let near_text = near.to_str().unwrap();
+    let up = copy(&served, near_text, &url, &["--delta", "on", "--verify"]);
+    up.assert_code(&[0]);
+    sent_little(&up);
+    assert!(fs::read(&near).unwrap() == fs::read(&far).unwrap());
+    // And back, onto an older one.
+    let back = served.place.join("back");
+    versions(&back, &served.place.join("unused"));
+    let down = copy(&served, &url, back.to_str().unwrap(), &["--delta", "on"]);
+    down.assert_code(&[0]);
+    sent_little(&down);
+    assert!(fs::read(&near).unwrap() == fs::read(&back).unwrap());
+    no_temporaries(served.place.path());
+    // Off, everything is sent.
+    versions(&far, &near);
+    let off = copy(&served, near_text, &url, &["--delta", "off", "--force"]);
+    off.assert_code(&[0]);
+    assert_eq!(off.number("bytes_sent"), SIZE + 13);
+}
+
+/// A sparse image stays sparse.
+#[test]
+fn holes_stay_holes() {
+    let served = Served::start(&[]);
+    let (near, far) = (served.place.join("near"), served.behind("far"));
+    for (path, byte) in [(&far, 1_u8), (&near, 2)] {
+        let image = fs::File::create(path).unwrap();
+        image.set_len(64 << 20).unwrap();
+        drop(image);
+        write_at(path, 40 << 20, &vec![9; 1 << 20]);
+        write_at(path, 20 << 20, &[byte; 5000]);
+    }
+    let up = copy(
+        &served,
+        near.to_str().unwrap(),
+        &served.url("far"),
+        // Both may be made in one tick of the clock, and would look equal.
+        &["--delta", "on", "--force"],
+    );
+    up.assert_code(&[0]);
+    let (sent, reused) = (up.number("bytes_sent"), up.number("bytes_reused"));
+    assert!((1..300_000).contains(&sent) && reused > 0, "{up}");
+    assert!(fs::read(&near).unwrap() == fs::read(&far).unwrap(), "{up}");
+    use std::os::unix::fs::MetadataExt as _;
+    assert!(
+        far.metadata().unwrap().blocks() * 512 < 8 << 20,
+        "{:?}",
+        far.metadata()
+    );
+}
+
+/// A run that is killed leaves the old file whole, and the next one completes the new file.
+#[test]
+fn killed_in_the_middle() {
+    let served = Served::start(&[]);
+    let (near, far) = (served.place.join("near"), served.behind("far"));
+    file(&far, 80 << 20, 3);
+    let old = fs::read(&far).unwrap();
+    let mut new = old.clone();
+    for at in (0..new.len()).step_by(1 << 20) {
+        new[at..at + 60_000].fill(5);
+    }
+    fs::write(&near, &new).unwrap();
+    for after in [150, 400, 800, 1500] {
+        // Slow enough to be killed.
+        let run = served
+            .run("copy")
+            .args(["-T", "--json", "--delta", "on", "--bwlimit", "3M"])
+            .args([near.to_str().unwrap(), &served.url("far")])
+            .start();
+        std::thread::sleep(Duration::from_millis(after));
+        run.kill();
+        let there = fs::read(&far).unwrap();
+        assert!(there == old || there == new, "old or new, after {after} ms");
+    }
+    let last = copy(
+        &served,
+        near.to_str().unwrap(),
+        &served.url("far"),
+        &["--delta", "on"],
+    );
+    last.assert_code(&[0]);
+    assert!(fs::read(&far).unwrap() == new);
+    no_temporaries(served.place.path());
+}
+
+/// Whatever happens to the old file meanwhile, the new one is the source.
+#[test]
+fn the_old_file_changes_meanwhile() {
+    let served = Served::start(&[]);
+    let (near, far) = (served.place.join("near"), served.behind("far"));
+    file(&far, 80 << 20, 4);
+    let mut new = fs::read(&far).unwrap();
+    for at in (0..new.len()).step_by(1 << 20) {
+        new[at..at + 60_000].fill(6);
+    }
+    fs::write(&near, &new).unwrap();
+    let run = served
+        .run("copy")
+        .args(["-T", "--json", "--delta", "on", "--bwlimit", "4M"])
+        .args([near.to_str().unwrap(), &served.url("far")])
+        .start();
+    for number in 0..40 {
+        std::thread::sleep(Duration::from_millis(50));
+        if fs::metadata(&far).is_ok_and(|found| found.len() == 80 << 20) {
+            write_at(&far, number * (2 << 20) + 500_000, &[number as u8; 3000]);
+        }
+    }
+    let finished = run.wait();
+    finished.assert_code(&[0]);
+    // What was written after the rename is on top of the new file.
+    let again = copy(
+        &served,
+        near.to_str().unwrap(),
+        &served.url("far"),
+        &["--checksum", "--delta", "on"],
+    );
+    again.assert_code(&[0]);
+    assert!(fs::read(&far).unwrap() == new);
+}
+
+/// Samba does not know the question; everything is sent.
+#[test]
+fn other_servers_get_the_whole_file() {
+    let place = Place::in_memory();
+    let data = place.folder("data");
+    let smbd = Smbd::builder()
+        .user("ann", PASSWORD)
+        .share(Share::new("data", &data));
+    let smbd = or_skip!(smbd.start());
+    let near = place.join("near");
+    versions(&data.join("far"), &near);
+    let url = format!("smb://ann@{}/data/far", smbd.address());
+    let run = place
+        .ropeway("copy")
+        .env("ROPEWAY_PASSWORD", PASSWORD)
+        .args(["-T", "--json", "--delta", "on", near.to_str().unwrap(), &url])
+        .run();
+    run.assert_code(&[0]);
+    assert_eq!(run.number("bytes_sent"), SIZE + 13);
+    assert_eq!(run.number("bytes_reused"), 0);
+    assert!(fs::read(&near).unwrap() == fs::read(data.join("far")).unwrap());
+}
