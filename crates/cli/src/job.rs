@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_block::Pool;
 use ropeway_copy::{Handle, Job, JobSpec, Outcome, Status};
 use ropeway_vfs::decorate::limit::RateLimit;
-use ropeway_vfs::event::Event;
+use ropeway_vfs::event::{Event, Limit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -139,7 +139,7 @@ pub(crate) async fn drive(run: Run<'_>, reporter: &Arc<Reporter>, signals: &mut 
             // The job's end comes first, because nothing may be reported after it.
             biased;
             ended = &mut run => match ended {
-                Ok(outcome) => return attribute_outcome(outcome, limit),
+                Ok(outcome) => return attribute_outcome(outcome, limit, servers),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => return cancelled(&handle),
             },
@@ -155,26 +155,44 @@ pub(crate) async fn drive(run: Run<'_>, reporter: &Arc<Reporter>, signals: &mut 
     }
 }
 
-/// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it, and a server that
-/// does not answer.
+/// Reports `--bwlimit` as the bottleneck if the source seems slow only because of it, losses of the line
+/// if those slow it down, and a server that does not answer.
 fn attribute_progress(mut progress: Event, bandwidth: &RateLimit, servers: &Servers) -> Event {
     if let Event::Progress {
         seconds,
+        counters,
         limit,
         connection_lost,
         ..
     } = &mut progress
     {
         *connection_lost = servers.lost();
-        *limit = bandwidth.bottleneck(*limit, Duration::from_secs_f64(*seconds));
+        let elapsed = Duration::from_secs_f64(*seconds);
+        *limit = bottleneck(*limit, elapsed, counters.bytes_sent, (bandwidth, servers));
     }
     progress
 }
 
-fn attribute_outcome(mut outcome: Outcome, bandwidth: &RateLimit) -> Outcome {
+fn attribute_outcome(mut outcome: Outcome, bandwidth: &RateLimit, servers: &Servers) -> Outcome {
     let summary = &mut outcome.summary;
-    summary.limit = bandwidth.bottleneck(summary.limit, summary.perceived);
+    let (found, sent) = (summary.limit, summary.counters.bytes_sent);
+    summary.limit = bottleneck(found, summary.perceived, sent, (bandwidth, servers));
     outcome
+}
+
+/// Returns what limits a job that has moved `bytes` in this time.
+fn bottleneck(
+    found: Option<Limit>,
+    elapsed: Duration,
+    bytes: u64,
+    (bandwidth, servers): (&RateLimit, &Servers),
+) -> Option<Limit> {
+    let found = bandwidth.bottleneck(found, elapsed);
+    let rate = bytes as f64 / elapsed.as_secs_f64().max(0.001);
+    match servers.line() {
+        Some(line) => line.bottleneck(found, rate),
+        None => found,
+    }
 }
 
 fn stop(handle: &Handle, reporter: &Reporter, stopping: &mut bool) {

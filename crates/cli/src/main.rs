@@ -32,6 +32,7 @@ mod filters;
 mod habits;
 mod job;
 mod layers;
+mod line;
 mod live;
 mod on_end;
 mod page;

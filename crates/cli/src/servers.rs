@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, code};
+use crate::line::LineReport;
 use crate::secrets::{Auth, ChosenLogin, Keyring, LoginOptions, Secrets, Source};
 use crate::url::{Address, Server, SmbUrl};
 
@@ -123,6 +124,22 @@ impl Servers {
     pub(crate) async fn connection(&self, server: &Server) -> Option<ConnectionInfo> {
         let connected = self.connected.lock().await;
         connected.clients.get(server).map(Client::info)
+    }
+
+    /// Returns what TCP reports of the line to the server that most was moved to or from; `None`
+    /// without a server.
+    pub(crate) fn line(&self) -> Option<LineReport> {
+        // While a server is connected to for the first time, no job runs.
+        let connected = self.connected.try_lock().ok()?;
+        let lines = connected.clients.values().map(|client| {
+            let info = client.info();
+            LineReport {
+                channels: info.channels,
+                round_trip: info.round_trip.unwrap_or_default(),
+                info: info.line,
+            }
+        });
+        lines.max_by_key(|line| line.info.info.sent + line.info.info.received)
     }
 
     /// Lists the shares that a server offers.

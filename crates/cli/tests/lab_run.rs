@@ -353,3 +353,40 @@ fn the_built_in_labs_are_listed() {
     let finished = place.ropeway("lab").args(["list", "--json"]).ok();
     assert!(finished.json().len() >= 3, "{finished}");
 }
+
+/// The scenario `far` in small: cubic for everybody on one link, and for those who ask for nothing on the
+/// other. The report tells what the sockets of both ends used.
+#[test]
+fn a_lossy_link_shows_the_congestion_control_of_both_ends() {
+    let controls = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    if !["bbr", "cubic"]
+        .iter()
+        .all(|name| controls.split_whitespace().any(|known| known == *name))
+    {
+        support::skip!("this kernel lacks bbr or cubic");
+    }
+    if program("ss").is_none() {
+        support::skip!("ss is not installed");
+    }
+    let place = Place::new();
+    let lab = place.ropeway("lab").arg("far").args(["--out", "out"]);
+    let lab = lab.args(["--scale", "0.05", "--runs", "1", "--budget", "3m"]);
+    let lab = lab.args(["--links", "cubic-1,open-1", "--directions", "write"]);
+    let finished = lab.args(["--clients", "ropeway", "--servers", "ropeway"]).ok();
+    let report = report(&place.join("out"));
+    if report["links"][0]["kind"] == "relay" {
+        support::skip!("no links of packets here");
+    }
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!((cells.len(), runs(&report)), (2, 2), "{finished}");
+    // Inside the lab's namespaces every user has CAP_NET_ADMIN.
+    for (cell, expected) in cells.iter().zip(["cubic", "bbr"]) {
+        let sockets = &cell["runs"][0]["sockets"];
+        for end in ["near", "far"] {
+            assert_eq!(sockets[end]["congestion"], expected, "{end}: {cell}");
+            assert!(sockets[end]["connections"].as_u64().unwrap() >= 2, "{cell}");
+        }
+    }
+    let text = fs::read_to_string(place.join("out/report.md")).unwrap();
+    assert!(text.contains("## Bare TCP and the connections"), "{text}");
+}

@@ -113,6 +113,7 @@ pub fn limit(limit: Limit) -> &'static str {
         Limit::Destination => "destination",
         Limit::SmallFiles => "small files",
         Limit::Bandwidth => "--bwlimit",
+        Limit::Loss => "loss",
     }
 }
 

@@ -23,6 +23,8 @@ struct State {
     total: u64,
     /// Number of permits, free or taken.
     issued: u64,
+    /// Most bytes for now.
+    cap: u64,
 }
 
 impl Budget {
@@ -34,6 +36,7 @@ impl Budget {
             state: Mutex::new(State {
                 total: 0,
                 issued: units,
+                cap: u64::MAX,
             }),
             units_max: (bytes_max / UNIT).clamp(1, u64::from(u32::MAX)),
         }
@@ -58,11 +61,17 @@ impl Budget {
         (WINDOW_MIN / UNIT).min(self.units_max)
     }
 
+    /// Sets the most bytes for now, whatever the windows add up to.
+    pub(crate) fn cap(&self, bytes: u64) {
+        self.state.lock().cap = bytes;
+        self.update(0, 0);
+    }
+
     /// Changes the contribution of one connection from `old` to `new` bytes.
     pub(crate) fn update(&self, old: u64, new: u64) {
         let mut state = self.state.lock();
         state.total = (state.total + new).saturating_sub(old);
-        let target = (state.total / UNIT).clamp(self.units_min(), self.units_max);
+        let target = (state.total.min(state.cap) / UNIT).clamp(self.units_min(), self.units_max);
         if target > state.issued {
             self.semaphore.add_permits((target - state.issued) as usize);
             state.issued = target;
@@ -91,6 +100,12 @@ mod tests {
         drop(held);
         budget.update(0, 0);
         assert_eq!(budget.semaphore.available_permits() as u64 * UNIT, WINDOW_MIN);
+        budget.update(0, 32 << 20);
+        budget.cap(8 << 20);
+        assert_eq!(budget.semaphore.available_permits() as u64 * UNIT, 8 << 20);
+        budget.cap(u64::MAX);
+        assert_eq!(budget.semaphore.available_permits() as u64 * UNIT, 32 << 20);
+        budget.update(32 << 20, 0);
         // A request larger than the budget waits for all of it.
         drop(budget.acquire(64 << 20).await);
     }

@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::caching::{AckTarget, Leases, Oplocks};
 use crate::channel_policy::Backlog;
 use crate::error::LostReason;
+use crate::line::LineTotals;
 use crate::reach::Reach;
 use crate::replies::left_open;
 use crate::window::WindowGovernor;
@@ -80,6 +81,8 @@ pub(crate) enum Control {
         tree: TreeId,
         encrypt: bool,
     },
+    /// Gives back the requests with data that were not sent yet: another connection is there.
+    GiveBack,
     /// Ends the connection as if the network had reported its loss: another one has reached the
     /// server.
     GiveUp,
@@ -98,14 +101,17 @@ pub(crate) struct SessionShared {
     pub(crate) leases: Arc<Leases>,
     /// Whether the server can be reached, also across sessions.
     pub(crate) reach: Arc<Reach>,
+    /// What TCP reports, also across sessions.
+    pub(crate) line: Arc<LineTotals>,
     channels: AtomicUsize,
 }
 
 impl SessionShared {
-    pub(crate) fn new(leases: Arc<Leases>, reach: Arc<Reach>) -> Self {
+    pub(crate) fn new(leases: Arc<Leases>, reach: Arc<Reach>, line: Arc<LineTotals>) -> Self {
         Self {
             leases,
             reach,
+            line,
             ..Self::default()
         }
     }

@@ -94,8 +94,10 @@ pub(crate) struct LoadSample {
 /// What the policy advises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
-    Open,
-    CloseNewest,
+    /// Open this many more.
+    Open(usize),
+    /// Close this many of the newest.
+    Close(usize),
 }
 
 /// The policy of one session: when to open and close connections.
@@ -145,13 +147,13 @@ impl ChannelPolicy {
         match self.rate_before.replace(rate) {
             Some(before) if rate < before + before / 10 => {
                 self.is_settled = true;
-                (load.channels > 1).then_some(Advice::CloseNewest)
+                (load.channels > 1).then_some(Advice::Close(1))
             }
             _ if load.channels >= self.channels_max => {
                 self.is_settled = true;
                 None
             }
-            _ => Some(Advice::Open),
+            _ => Some(Advice::Open(1)),
         }
     }
 }
@@ -174,8 +176,8 @@ mod tests {
                 is_full: true,
             };
             match policy.advise(Duration::from_millis(10 * step), load) {
-                Some(Advice::Open) => channels += 1,
-                Some(Advice::CloseNewest) => channels -= 1,
+                Some(Advice::Open(more)) => channels += more,
+                Some(Advice::Close(fewer)) => channels -= fewer,
                 None => {}
             }
         }
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!(policy.advise(Duration::from_secs(3), load(true)), None);
         assert_eq!(
             policy.advise(Duration::from_secs(6), load(true)),
-            Some(Advice::Open)
+            Some(Advice::Open(1))
         );
     }
 }

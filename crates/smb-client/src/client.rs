@@ -17,6 +17,7 @@ use ropeway_vfs::Timestamp;
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::line::LineInfo;
 use crate::link::Link;
 use crate::login::Login;
 use crate::options::{ClientOptions, DfsHosts};
@@ -58,6 +59,8 @@ pub struct ConnectionInfo {
     pub round_trip: Option<Duration>,
     /// Bytes of READ and WRITE that the window governors allow in flight now.
     pub window: u64,
+    /// What TCP reports of the line, over all connections so far.
+    pub line: LineInfo,
     /// Number of times that a lost connection was re-established.
     pub reconnects: u64,
 }
@@ -147,6 +150,7 @@ impl Client {
             channels: session.channels(),
             round_trip: session.round_trip(),
             window: session.window(),
+            line: link.line.get(),
             reconnects: link.reconnects(),
         }
     }

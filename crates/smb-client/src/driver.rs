@@ -35,6 +35,7 @@ use self::workers::Workers;
 pub(crate) use self::workers::jobs;
 use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Queues, Request};
 use crate::error::{Error, LostReason, Result, Unprotected};
+use crate::line::LineWatch;
 use crate::login::{Authenticator, Renewal};
 use crate::reach::{Sending, Wanted};
 use crate::replies::left_open;
@@ -46,6 +47,8 @@ const SLICES: usize = 64;
 /// Bytes staged for the socket ahead of its acceptance. A guess: what a socket buffer takes at
 /// once.
 const STAGED_MAX: usize = 4 << 20;
+/// The same on a long line: what is staged cannot be given to another connection any more.
+const STAGED_FAR_MAX: usize = 1 << 20;
 /// Reads in a row before requests get their turn. A guess.
 const READS_MAX: usize = 32;
 /// Requests taken from the queue in one turn.
@@ -62,6 +65,7 @@ pub(crate) struct Driver {
     authenticator: Arc<Authenticator>,
     renewal: Renewal,
     status: Arc<ChannelStatus>,
+    line: LineWatch,
     requests: mpsc::Receiver<Request>,
     control: mpsc::UnboundedReceiver<Control>,
     ready: Option<oneshot::Sender<Result<Ready>>>,
@@ -136,6 +140,7 @@ impl Driver {
             authenticator,
             renewal: Renewal::default(),
             status,
+            line: LineWatch::default(),
             requests: queues.requests,
             control: queues.control,
             ready: Some(ready),
@@ -228,6 +233,8 @@ impl Driver {
 
     /// Handles the connection's events and sends its output.
     fn turn(&mut self) {
+        self.line
+            .look(self.started.elapsed(), &self.stream, &self.status.session.line);
         self.events();
         self.transmit();
         while self.start_jobs() {
@@ -504,8 +511,10 @@ impl Driver {
     }
 
     fn transmit(&mut self) {
+        let is_far = self.governor.is_far();
+        let staged_max = if is_far { STAGED_FAR_MAX } else { STAGED_MAX };
         loop {
-            while self.staged_bytes < STAGED_MAX {
+            while self.staged_bytes < staged_max {
                 let Some(transmit) = self.connection.poll_transmit() else {
                     break;
                 };
@@ -553,6 +562,7 @@ impl Driver {
     async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
+        self.line.look_now(&self.stream, &self.status.session.line);
         if !self.has_left_session {
             self.status.session.leave();
         }

@@ -29,12 +29,14 @@ use crate::compound_support::CompoundSupport;
 use crate::driver::{Driver, Ready};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostReason, Result};
+use crate::line::LineTotals;
 use crate::login::{Authenticator, Login, random};
-use crate::options::ClientOptions;
+use crate::options::{ChannelsAtStart, ClientOptions};
 use crate::reach::{Reach, SILENCE};
 use crate::session::{Established, Session};
 use crate::socket;
 use crate::warm_channels::WarmChannels;
+use crate::window::FAR_ROUND_TRIP;
 
 /// Pauses between attempts to reconnect, doubled from the first to the last. Guesses: a restarted
 /// service is back within the first; for a restarted machine the last is short enough.
@@ -44,6 +46,17 @@ const PAUSE_LAST: Duration = Duration::from_secs(3);
 /// A silent server gets an ECHO after this fraction of the time-out. It then has twice as long to
 /// answer.
 const ECHOS: u32 = 3;
+
+/// Interval at which the policy for lossy lines looks: a round trip of a long line.
+const LOSS_LOOK: Duration = Duration::from_millis(100);
+/// Bytes in flight on a long line until some have arrived, and then this many times what has: TCP's
+/// own start is not limited, and a line that turns out to be slow has not all of the data waiting on
+/// the connections that it began with. A guess.
+const AHEAD_START: u64 = 8 << 20;
+const AHEAD_TIMES: u64 = 8;
+/// The policy for lossy lines ends when nothing filled the line for this time. A guess: a copy that
+/// looks for changes in between goes on within it.
+const LOSS_IDLE_MAX: Duration = Duration::from_secs(120);
 
 /// Longest time for one attempt to open a TCP connection to a server that is lost: the kernel tries
 /// at 0, 1 and 3 s and waits longer each time, so a new attempt sooner finds a line that is back.
@@ -67,6 +80,8 @@ pub(crate) struct Link {
     pub(crate) leases: Arc<Leases>,
     /// Whether the server can be reached.
     pub(crate) reach: Arc<Reach>,
+    /// What TCP reports of the line.
+    pub(crate) line: Arc<LineTotals>,
     /// When an attempt to connect again is given up, while there is one.
     given_up_at: Mutex<Option<Instant>>,
     /// Whether a task looks whether it can be reached again.
@@ -120,6 +135,7 @@ impl Link {
             sessions_made: AtomicU64::new(0),
             leases: Arc::default(),
             reach: Arc::default(),
+            line: Arc::default(),
             given_up_at: Mutex::default(),
             is_recovering: AtomicBool::new(false),
             sequence: ChannelSequence::default(),
@@ -237,13 +253,14 @@ impl Link {
         // is no need to connect.
         let mechanisms = self.authenticator.mechanisms().await?;
         let (leases, reach) = (Arc::clone(&self.leases), Arc::clone(&self.reach));
-        let shared = Arc::new(SessionShared::new(leases, reach));
+        let shared = Arc::new(SessionShared::new(leases, reach, Arc::clone(&self.line)));
         let connected =
             socket::connect(&self.endpoint, &self.options.tcp, limit, self.options.timeout).await?;
         let address = connected.address;
         let warm = WarmChannels::begin(self, &connected, &shared);
         let begin = Begin::LogIn(mechanisms, warm.starting_channels());
-        let (channel, ready) = self.start_driver(connected.stream, &shared, previous, begin)?;
+        let (round_trip, stream) = (connected.round_trip, connected.stream);
+        let (channel, ready) = self.start_driver(stream, &shared, previous, begin)?;
         let ready = self.logged_in(ready).await?;
         let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
         let can_bind = ready
@@ -251,11 +268,10 @@ impl Link {
             .capabilities
             .contains(Capabilities::MULTI_CHANNEL)
             && ready.session.is_some();
-        let channels_max = if can_bind {
-            usize::from(self.options.channels_max)
-        } else {
-            1
-        };
+        let most = |count: u16| if can_bind { usize::from(count) } else { 1 };
+        let channels_max = most(self.options.channels_max);
+        let moves_much = self.options.channels_at_start == ChannelsAtStart::ByLine;
+        let watches_losses = moves_much && round_trip >= FAR_ROUND_TRIP;
         channel.send_control(Control::Admitted);
         let session = Arc::new(Session::new(Established {
             number,
@@ -263,10 +279,17 @@ impl Link {
             shared,
             compounds: Arc::clone(&self.compounds),
             channels_max,
+            channels_lossy_max: match watches_losses {
+                true => most(self.options.channels_lossy_max).max(channels_max),
+                false => 1,
+            },
             channel,
             ready,
         }));
         warm.bind(&session, channels_max);
+        if session.watches_losses() {
+            self.watch_losses(&session);
+        }
         Ok(session)
     }
 
@@ -329,23 +352,63 @@ impl Link {
         let Some(advice) = session.advice(&self.budget) else {
             return;
         };
+        self.follow(advice, session);
+    }
+
+    /// Opens or closes connections.
+    fn follow(self: &Arc<Self>, advice: Advice, session: &Arc<Session>) {
         match advice {
-            Advice::CloseNewest => {
-                if let Some(channel) = session.take_newest() {
+            Advice::Close(count) => {
+                for channel in (0..count).map_while(|_| session.take_newest()) {
                     tracing::debug!("the newest connection brings no more throughput; closing it");
                     channel.send_control(Control::Shutdown { waits: true });
                 }
             }
-            Advice::Open => {
-                let (link, session) = (Arc::clone(self), Arc::clone(session));
-                tokio::spawn(async move {
-                    if let Err(error) = link.add_channel(&session).await {
-                        tracing::debug!(%error, "the server refuses another connection");
-                        session.settle_channels();
-                    }
-                });
+            Advice::Open(count) => {
+                for _ in 0..count {
+                    let (link, session) = (Arc::clone(self), Arc::clone(session));
+                    tokio::spawn(async move {
+                        if let Err(error) = link.add_channel(&session).await {
+                            tracing::debug!(%error, "the server refuses another connection");
+                            session.settle_channels();
+                        }
+                    });
+                }
             }
         }
+    }
+
+    /// Opens more connections while the line loses segments and each of them adds to the rate. Ends
+    /// once that is settled, the session has ended, or the line was not in use for a while.
+    fn watch_losses(self: &Arc<Self>, session: &Arc<Session>) {
+        let before = self.line.get().info.moved_bytes;
+        self.budget.cap(AHEAD_START);
+        let (link, session) = (Arc::downgrade(self), Arc::downgrade(session));
+        tokio::spawn(async move {
+            let mut used_at = Instant::now();
+            loop {
+                tokio::time::sleep(LOSS_LOOK).await;
+                let Some(link) = link.upgrade() else { return };
+                let Some(session) = session.upgrade() else {
+                    link.budget.cap(u64::MAX);
+                    return;
+                };
+                if link.budget.is_used_up() {
+                    used_at = Instant::now();
+                }
+                let moved = link.line.get().info.moved_bytes.saturating_sub(before);
+                let ahead = AHEAD_START.saturating_add(moved.saturating_mul(AHEAD_TIMES));
+                link.budget.cap(ahead);
+                if !session.is_alive() || !session.watches_losses() || used_at.elapsed() > LOSS_IDLE_MAX {
+                    link.budget.cap(u64::MAX);
+                    return;
+                }
+                if let Some(advice) = session.loss_advice(&link.budget, &link.line) {
+                    tracing::debug!(?advice, "the line loses segments");
+                    link.follow(advice, &session);
+                }
+            }
+        });
     }
 
     /// Binds one more connection to the session ([MS-SMB2] 3.2.4.1.7).

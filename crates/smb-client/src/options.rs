@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ropeway_smb_proto::client::{Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
+use ropeway_tcp::Congestion;
 
 use crate::error::{Error, Result};
 
@@ -22,6 +23,9 @@ pub struct ClientOptions {
     /// Maximum number of connections, 1 to 32. More than one needs SMB 3 and a server with
     /// multichannel.
     pub channels_max: u16,
+    /// Maximum number of connections on a long line with losses, where this end has no BBR, 1 to 32;
+    /// less than [`channels_max`](Self::channels_max) counts as that.
+    pub channels_lossy_max: u16,
     /// Number of connections to start with, at most [`channels_max`](Self::channels_max). On a line
     /// of 10 ms or more the client opens the further ones while the first logs in, so that they
     /// cost no time and TCP starts on all of them at once. A server without multichannel gets one.
@@ -54,6 +58,8 @@ impl Default for ClientOptions {
             encryption: Encryption::Off,
             compression: false,
             channels_max: 4,
+            // Each of them gets the same small rate; more than 16 streams are rude to others. A guess.
+            channels_lossy_max: 16,
             channels_at_start: ChannelsAtStart::Exactly(1),
             tcp: TcpOptions::default(),
             timeout: Duration::from_secs(60),
@@ -152,8 +158,8 @@ pub struct TcpOptions {
     /// `SO_RCVBUF` and `SO_SNDBUF` in bytes. Leave it unset: the kernel's auto-tuning goes beyond
     /// what an unprivileged process may set, and a fixed size turns it off (tcp(7)).
     pub window: Option<u32>,
-    /// `TCP_CONGESTION`, such as `bbr`.
-    pub congestion: Option<String>,
+    /// `TCP_CONGESTION`: by default BBR on a long line, where the kernel allows it.
+    pub congestion: Congestion,
     /// Whether to use ECN. Linux has only a system setting for it (`net.ipv4.tcp_ecn`). If that
     /// differs, connecting fails, so that the wish is not ignored silently.
     pub ecn: Option<bool>,
@@ -171,7 +177,7 @@ impl ClientOptions {
     pub fn validate(&self) -> Result<()> {
         let fault = if self.dialects.is_empty() {
             "the range of dialects is empty"
-        } else if !(1..=32).contains(&self.channels_max) {
+        } else if !(1..=32).contains(&self.channels_max) || !(1..=32).contains(&self.channels_lossy_max) {
             "the number of connections is 1 to 32"
         } else if self.channels_at_start == ChannelsAtStart::Exactly(0) {
             "a client starts with at least one connection"

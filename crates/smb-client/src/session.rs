@@ -21,11 +21,17 @@ use crate::channel_policy::{Advice, ChannelPolicy, LoadSample, earliest_done, ea
 use crate::compound_support::CompoundSupport;
 use crate::driver::Ready;
 use crate::error::{Error, LostReason, Result};
+use crate::line::LineTotals;
+use crate::loss_policy::{LossPolicy, LossSample};
 use crate::times;
 
 /// Pause before a request that the server took for outdated is sent again: the lost channel may
 /// still have requests running there. A guess; at most [`crate::tree::ATTEMPTS`] pauses.
 const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes in flight from which on a line is in use, also if no caller waits. A guess: four of the usual
+/// requests, so that each of two connections has one to send and one to come.
+const BUSY_BYTES: u64 = 4 << 20;
 
 /// A session: one login and its connections.
 pub(crate) struct Session {
@@ -39,6 +45,7 @@ pub(crate) struct Session {
     pub(crate) secret: Option<SessionSecret>,
     channels: RwLock<Vec<Arc<Channel>>>,
     policy: Mutex<ChannelPolicy>,
+    losses: Mutex<LossPolicy>,
     started: Instant,
 }
 
@@ -49,6 +56,8 @@ pub(crate) struct Established {
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) compounds: Arc<CompoundSupport>,
     pub(crate) channels_max: usize,
+    /// The number under losses; at most 1 if losses are not looked at.
+    pub(crate) channels_lossy_max: usize,
     pub(crate) channel: Channel,
     pub(crate) ready: Ready,
 }
@@ -91,6 +100,7 @@ impl Session {
             secret: established.ready.session,
             channels: RwLock::new(vec![Arc::new(established.channel)]),
             policy: Mutex::new(ChannelPolicy::new(established.channels_max)),
+            losses: Mutex::new(LossPolicy::new(established.channels_lossy_max)),
             started: Instant::now(),
         }
     }
@@ -142,6 +152,11 @@ impl Session {
             return Err(Error::PeerMisbehaved(fault));
         }
         let channel = Arc::new(channel);
+        if !self.losses.lock().is_watching() {
+            for other in self.read_channels().iter() {
+                other.send_control(Control::GiveBack);
+            }
+        }
         self.write_channels().push(Arc::clone(&channel));
         channel.send_control(Control::Admitted);
         tracing::debug!("another connection is open");
@@ -172,6 +187,31 @@ impl Session {
     /// Opens no further connections: the server has refused one.
     pub(crate) fn settle_channels(&self) {
         self.policy.lock().settle();
+        self.losses.lock().settle();
+    }
+
+    /// Whether losses may still open or close connections.
+    pub(crate) fn watches_losses(&self) -> bool {
+        !self.losses.lock().is_settled()
+    }
+
+    /// Returns the advice of the policy for lossy lines. Once it has opened connections, the other
+    /// policy has no say any more.
+    pub(crate) fn loss_advice(&self, budget: &Budget, line: &LineTotals) -> Option<Advice> {
+        let (known, channels) = (line.get(), self.read_channels());
+        let live = || channels.iter().filter(|channel| channel.ended().is_none());
+        let load = LossSample {
+            channels: live().count(),
+            round_trip: live().filter_map(|channel| channel.round_trip()).min()?,
+            line: known.info,
+            is_bbr: known.is_bbr(),
+            is_busy: budget.is_used_up() || live().map(|it| it.backlog().bytes).sum::<u64>() >= BUSY_BYTES,
+        };
+        let advice = self.losses.lock().advise(self.started.elapsed(), load);
+        if advice.is_some() {
+            self.policy.lock().settle();
+        }
+        advice
     }
 
     fn write_channels(&self) -> RwLockWriteGuard<'_, Vec<Arc<Channel>>> {
@@ -238,7 +278,13 @@ impl Session {
         };
         ropeway_vfs::trace::carried_by(channel.number());
         let is_compound = compound.operations.len() > 1;
-        let answer = channel.exchange(compound, bytes).await;
+        let (channel, answer) = match self.carried(channel, compound, command, bytes).await {
+            Ok(carried) => carried,
+            Err(operations) => {
+                let sent = false;
+                return Outcome::Lost { operations, sent };
+            }
+        };
         if is_compound {
             match (&answer, channel.ended()) {
                 (Answer::Replied(_), _) => self.compounds.answered(),
@@ -290,6 +336,39 @@ impl Session {
                 None => Outcome::Lost { operations, sent },
             },
         }
+    }
+
+    /// Sends a compound on a connection, or on others while each takes it back unsent: every
+    /// connection that is opened makes the others do so once. Returns the connection that carried
+    /// it with its answer, or the operations if no connection is left.
+    async fn carried(
+        &self,
+        mut channel: Arc<Channel>,
+        compound: Compound,
+        command: Option<Command>,
+        bytes: u64,
+    ) -> std::result::Result<(Arc<Channel>, Answer), Vec<Operation>> {
+        let (related, encrypt) = (compound.related, compound.encrypt);
+        let mut answer = channel.exchange(compound, bytes).await;
+        while let Answer::Dropped {
+            operations,
+            reason: DropReason::TakenBack,
+            ..
+        } = answer
+        {
+            let Some(picked) = self.pick(bytes, command == Some(Command::Write)) else {
+                return Err(operations);
+            };
+            channel = picked;
+            ropeway_vfs::trace::carried_by(channel.number());
+            let again = Compound {
+                operations,
+                related,
+                encrypt,
+            };
+            answer = channel.exchange(again, bytes).await;
+        }
+        Ok((channel, answer))
     }
 
     /// Sends a control message to the first connection, and does not wait.

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ropeway_tcp::Outcome;
 use rustix::net::sockopt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
@@ -89,9 +90,7 @@ pub(crate) async fn connect_to(
         socket.set_recv_buffer_size(window)?;
         socket.set_send_buffer_size(window)?;
     }
-    if let Some(name) = &options.congestion {
-        sockopt::set_tcp_congestion(&socket, name)?;
-    }
+    options.congestion.prepare(&socket)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     let idle = options.keepalive.unwrap_or(KEEPALIVE);
     sockopt::set_socket_keepalive(&socket, true)?;
@@ -99,7 +98,15 @@ pub(crate) async fn connect_to(
     sockopt::set_tcp_keepintvl(&socket, (idle / 3).max(Duration::from_secs(1)))?;
     let unanswered = options.user_timeout.unwrap_or(timeout).as_millis();
     sockopt::set_tcp_user_timeout(&socket, u32::try_from(unanswered).unwrap_or(u32::MAX))?;
-    socket.connect(address).await
+    let stream = socket.connect(address).await?;
+    match options.congestion.suit(&stream) {
+        Outcome::Unchanged => {}
+        Outcome::Bbr => {
+            tracing::debug!(%address, "a long line: BBR instead of the system's congestion control")
+        }
+        other => tracing::debug!(%address, ?other, "a long line without BBR"),
+    }
+    Ok(stream)
 }
 
 /// Checks the system's ECN setting. Linux has no socket option for ECN: the system either requests

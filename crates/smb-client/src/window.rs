@@ -130,6 +130,11 @@ impl WindowGovernor {
         self.round_trip
     }
 
+    /// Returns whether the line is long.
+    pub(crate) fn is_far(&self) -> bool {
+        self.round_trip.is_some_and(|trip| trip >= FAR_ROUND_TRIP)
+    }
+
     /// Returns the number of bytes delivered since the start.
     pub(crate) fn total(&self) -> u64 {
         self.delivered

@@ -9,6 +9,7 @@ use ropeway_smb_proto::server::hub::HubLimits;
 use ropeway_smb_proto::server::{Accounts, Config, Random, Sealing};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::{Guid, Text};
+use ropeway_tcp::Congestion;
 
 use crate::accounts::{self, Directory};
 use crate::audit::Audit;
@@ -25,6 +26,9 @@ pub struct ServerOptions {
     pub shares: Vec<Share>,
     /// Limits of the hub: opens, leases, locks, watches.
     pub limits: HubLimits,
+    /// Congestion control of what the server sends: by default BBR to clients on a long line, where the
+    /// kernel allows it.
+    pub congestion: Congestion,
     /// Maximum number of connections.
     pub connections_max: usize,
     /// Time after which a connection without a login ends.
@@ -103,6 +107,7 @@ impl ServerOptions {
             name: name.to_owned(),
             shares: Vec::new(),
             limits: HubLimits::default(),
+            congestion: Congestion::default(),
             connections_max: 4096,
             // A guess: people type passwords before they connect.
             login_timeout: Duration::from_secs(60),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::server::ConnectionId;
 use ropeway_smb_wire::SessionId;
+use ropeway_tcp::{Congestion, Outcome};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt;
 
@@ -51,6 +52,7 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     stop: Arc<OwnedFd>,
     connections_max: usize,
+    congestion: Congestion,
 }
 
 /// Stops and inspects a server from another thread.
@@ -94,6 +96,7 @@ impl Server {
         };
         let stop = event()?;
         let connections_max = options.connections_max;
+        let congestion = options.congestion.clone();
         let shared = Arc::new(SharedState::new(options, bound, event()?));
         external::listen(&shared);
         restore(&shared);
@@ -102,6 +105,7 @@ impl Server {
             listeners,
             stop: Arc::new(stop),
             connections_max,
+            congestion,
         })
     }
 
@@ -213,6 +217,13 @@ impl Server {
             self.shared.post(oldest, Message::Evict);
         }
         enable_keepalive(&socket);
+        if let Err(error) = self.congestion.prepare(&socket) {
+            tracing::warn!(%peer, %error, "the congestion control {} cannot be used", self.congestion);
+        }
+        match self.congestion.suit(&socket) {
+            Outcome::Unchanged => {}
+            outcome => tracing::debug!(%peer, ?outcome, "a client on a long line: BBR was asked for"),
+        }
         let shared = Arc::clone(&self.shared);
         let driver = match Driver::new(Arc::clone(&shared), id, socket, peer, failures.clone(), guest) {
             Ok(driver) => driver,

@@ -59,6 +59,27 @@ pub enum Limit {
     SmallFiles,
     /// `--bwlimit`.
     Bandwidth,
+    /// Losses of the network link, under a congestion control that takes them for a full line.
+    Loss,
+}
+
+/// What TCP has counted on the line to a server, over all connections.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Line {
+    /// Congestion control of this end; `None` if the system does not name it.
+    pub congestion: Option<String>,
+    /// Number of connections.
+    pub connections: u64,
+    /// Shortest round trip in seconds.
+    pub round_trip_seconds: f64,
+    /// Segments with data sent, those sent again included.
+    pub segments_sent: u64,
+    /// Segments sent again.
+    pub segments_sent_again: u64,
+    /// Segments with data received.
+    pub segments_received: u64,
+    /// Segments received out of order.
+    pub segments_out_of_order: u64,
 }
 
 /// An estimate of the time left: best guess and range, in seconds.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
-//! mechanism    local  dirty(-> local)  smb-gss  smb-client(-> smb-gss)  smb1-client(-> smb-client)  smb-server(-> smb-gss)  smb1-server(-> smb-server)  cache  observe
+//! mechanism    local  dirty(-> local)  smb-gss  tcp  smb-client(-> smb-gss, tcp)  smb1-client(-> smb-client, tcp)  smb-server(-> smb-gss, tcp)  smb1-server(-> smb-server)  cache  observe
 //! composition  copy  boost  write-back  mount
 //! product      peers  live  page(-> live)  otel(-> live)  lab(-> peers, live)  fleet  cli(-> lab, live, page, otel, fleet)
 //! dev          sim  xtask   used by no other crate, except in its tests
@@ -81,9 +81,10 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("local", Tier::Mechanism, &[]),
     ("dirty", Tier::Mechanism, &["local"]),
     ("smb-gss", Tier::Mechanism, &[]),
-    ("smb-client", Tier::Mechanism, &["smb-gss"]),
-    ("smb1-client", Tier::Mechanism, &["smb-client"]),
-    ("smb-server", Tier::Mechanism, &["smb-gss"]),
+    ("tcp", Tier::Mechanism, &[]),
+    ("smb-client", Tier::Mechanism, &["smb-gss", "tcp"]),
+    ("smb1-client", Tier::Mechanism, &["smb-client", "tcp"]),
+    ("smb-server", Tier::Mechanism, &["smb-gss", "tcp"]),
     ("smb1-server", Tier::Mechanism, &["smb-server"]),
     ("cache", Tier::Mechanism, &[]),
     ("observe", Tier::Mechanism, &[]),
@@ -172,7 +173,7 @@ pub(super) fn siblings(name: &str) -> &'static [&'static str] {
 
 /// Modules that may contain `unsafe`, for messages.
 pub(super) const UNSAFE_PLACES: &str =
-    "block, local::sys, observe::sys, smb_gss::gss::sys and lab::link::sys";
+    "block, local::sys, observe::sys, tcp::sys, smb_gss::gss::sys and lab::link::sys";
 
 /// The checked parts of a `Cargo.toml`.
 #[derive(Debug)]
@@ -312,6 +313,8 @@ pub(super) fn may_be_unsafe(name: &str, inside: &Path) -> bool {
         // them safely (nix loses real-time signals in the status of a wait).
         "observe" => sys("src/sys"),
         "smb-gss" => sys("src/gss/sys"),
+        // getsockopt(2) with TCP_INFO, which rustix lacks.
+        "tcp" => sys("src/sys"),
         "lab" => sys("src/link/sys"),
         _ => false,
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ropeway_plan::Engine;
-use ropeway_smb_client::{DfsHosts, Encryption, Signing};
+use ropeway_smb_client::{Congestion, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
 use super::{BoostArgs, ShareArgs, values};
@@ -110,7 +110,7 @@ impl FarArgs {
             max_dialect: None,
             channels: self.channels,
             tcp_window: None,
-            congestion: None,
+            congestion: Congestion::default(),
             ecn: false,
             dfs: DfsHosts::Domain,
             compress: self.compress,

@@ -43,6 +43,11 @@ pub(crate) enum LabCommand {
     ///
     /// Takes up to three hours. The report shows the published seconds next to the measured ones.
     Tr3869(LabNamedArgs),
+    /// Measure lossy lines: 1 Gbit/s, 100 ms, 0.1, 1 and 3 % of loss, BBR and CUBIC apart
+    ///
+    /// Takes up to an hour and a half. Bare TCP is measured under the same loss, over 1, 4 and 16 connections,
+    /// and the report shows the congestion control of both ends.
+    Far(LabNamedArgs),
     /// Measure a tenth of TR-3869 over one link, in five minutes
     Quick(LabNamedArgs),
     /// List the built-in scenarios
@@ -243,6 +248,9 @@ pub(crate) struct LinkShape {
     /// Congestion control at both ends: bbr, cubic, reno, … [default: the system's]
     #[arg(long, value_name = "NAME", value_parser = values::congestion)]
     pub(crate) congestion: Option<Congestion>,
+    /// Let programs choose another congestion control for their sockets
+    #[arg(long, requires = "congestion")]
+    pub(crate) congestion_open: bool,
     /// Maximum TCP buffer size at both ends [default: the system's]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) tcp_max: Option<u64>,

@@ -423,6 +423,7 @@ mod tests {
             "lab link floor",
             "lab run",
             "lab tr3869",
+            "lab far",
             "lab quick",
             "lab list",
             "lab predict",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use ropeway_smb_client::{Encryption, Signing};
+use ropeway_smb_client::{Congestion, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
 use super::{AFTER_HELP, FarArgs, HttpArgs, ShareSpec, values};
@@ -185,6 +185,12 @@ pub(crate) struct ServeProtocolArgs {
     /// Maximum number of connections (default 4096)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) max_connections: Option<u32>,
+    /// TCP congestion control of what is sent: auto (default), system, or a name such as bbr
+    ///
+    /// `auto` asks for BBR for clients on a line of 10 ms or more, where the kernel allows it, and otherwise
+    /// leaves the system's own. Under loss BBR keeps its rate, cubic and reno do not.
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = values::socket_congestion, hide_default_value = true)]
+    pub(crate) congestion: Congestion,
     /// Allow one connection per session only
     #[arg(long)]
     pub(crate) no_multichannel: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ropeway_plan::{Compounds as EraCompounds, Engine, Era, Protocol};
-use ropeway_smb_client::{ClientOptions, Compounds, DfsHosts, Encryption, Signing};
+use ropeway_smb_client::{ClientOptions, Compounds, Congestion, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
 use super::values;
@@ -70,15 +70,19 @@ pub(crate) struct ShareArgs {
     ///
     /// More connections than one are opened only if one cannot fill the line and the server allows
     /// it (multichannel). On a line of 10 ms or more a copy starts with N connections, by default
-    /// with 2, under BBR with 4.
+    /// with 2, under BBR with 4. Where such a line loses segments and this end has no BBR, up to 16 are
+    /// opened while each adds to the rate.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) channels: Option<u16>,
     /// Size of the socket buffers; best left to the kernel
     #[arg(long, value_name = "SIZE", value_parser = values::window)]
     pub(crate) tcp_window: Option<u32>,
-    /// TCP congestion control, e.g. bbr
-    #[arg(long, value_name = "NAME")]
-    pub(crate) congestion: Option<String>,
+    /// TCP congestion control of what is sent: auto (default), system, or a name such as bbr
+    ///
+    /// `auto` asks for BBR on a line of 10 ms or more, where the kernel allows it, and otherwise leaves the
+    /// system's own. Under loss BBR keeps its rate, cubic and reno do not. A server chooses for what it sends.
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = values::socket_congestion, hide_default_value = true)]
+    pub(crate) congestion: Congestion,
     /// Require explicit congestion notification
     #[arg(long)]
     pub(crate) ecn: bool,
@@ -149,6 +153,7 @@ impl ShareArgs {
         options.dfs = self.dfs;
         if let Some(channels) = self.channels {
             options.channels_max = channels;
+            options.channels_lossy_max = channels;
         }
         options.tcp.window = self.tcp_window;
         options.tcp.congestion.clone_from(&self.congestion);
@@ -158,7 +163,7 @@ impl ShareArgs {
         }
         if self.gentle {
             (options.io_max, options.bytes_in_flight_max) = GENTLE_IO;
-            options.channels_max = 1;
+            (options.channels_max, options.channels_lossy_max) = (1, 1);
             options.timeout = GENTLE_TIMEOUT;
         }
         if let Some(timeout) = self.timeout {
@@ -185,12 +190,15 @@ impl ShareArgs {
         let largest = era.read_size.max(era.write_size);
         options.io_max = largest;
         options.bytes_in_flight_max = u64::from(largest) * u64::from(era.reads.max(era.writes));
-        options.channels_max = 1;
+        (options.channels_max, options.channels_lossy_max) = (1, 1);
         options.compounds = match era.compounds {
             EraCompounds::None => Compounds::None,
             EraCompounds::Queries => Compounds::Queries,
         };
         options.tcp.window = options.tcp.window.or(era.window);
+        if options.tcp.congestion == Congestion::ByLine {
+            options.tcp.congestion = Congestion::System;
+        }
         Ok(())
     }
 }
@@ -245,8 +253,8 @@ mod tests {
         assert_eq!(options.dialects, Dialect::Smb210..=Dialect::Smb302);
         assert_eq!((options.channels_max, options.tcp.window), (2, Some(4 << 20)));
         assert_eq!(
-            (options.tcp.congestion.as_deref(), options.tcp.ecn),
-            (Some("bbr"), Some(true))
+            (options.tcp.congestion, options.tcp.ecn),
+            (Congestion::Named("bbr".to_owned()), Some(true))
         );
         assert!(options.compression);
         assert_eq!(options.timeout, Duration::from_secs(300));

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use ropeway_plan::Protocol;
-use ropeway_smb_client::{Encryption, Signing};
+use ropeway_smb_client::{Congestion, Encryption, Signing};
 use ropeway_smb1_client::{CodePage, Smb1Options, WeakAuth};
 
 use super::ShareArgs;
@@ -129,6 +129,9 @@ impl ShareArgs {
             options.pipelined_reads = era.reads > 1;
             options.pipelined_writes = era.writes > 1;
             options.tcp.window = options.tcp.window.or(era.window);
+            if options.tcp.congestion == Congestion::ByLine {
+                options.tcp.congestion = Congestion::System;
+            }
         }
         if self.gentle {
             options = options.gentle();

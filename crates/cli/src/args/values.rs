@@ -19,7 +19,7 @@ use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
 use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::names::NamePolicy;
-use ropeway_smb_client::{DfsHosts, Encryption, Signing};
+use ropeway_smb_client::{Congestion as SocketCongestion, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
@@ -397,6 +397,10 @@ pub(super) fn side_by_side(given: &str) -> Result<SideBySide, String> {
 
 pub(super) fn loss(given: &str) -> Result<f64, String> {
     ropeway_lab::link::parse_loss(given)
+}
+
+pub(super) fn socket_congestion(given: &str) -> Result<SocketCongestion, String> {
+    given.parse()
 }
 
 pub(super) fn congestion(given: &str) -> Result<Congestion, String> {

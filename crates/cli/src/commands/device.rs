@@ -131,6 +131,7 @@ fn info(args: &CopyArgs) -> RunInfo {
         io: "psync",
         verdict: None,
         kept: None,
+        line: None,
         ejected: None,
         told: Default::default(),
     }

@@ -148,6 +148,7 @@ impl Prepared<'_> {
             io: opener.io(),
             verdict: None,
             kept: None,
+            line: None,
             ejected: None,
             told: BTreeSet::new(),
         };
@@ -175,6 +176,7 @@ impl Prepared<'_> {
             servers: self.servers,
         };
         let outcome = job::drive(run, reporter, &mut signals).await;
+        info.line = self.servers.line();
         info.verdict = unplug::verdict_on(&ends.target_tree, &outcome);
         if let Some(folder) = self.journals {
             info.kept = kept(folder, ends).await;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ropeway_copy::{Durability, Outcome, Status};
 use ropeway_dirty::judge::Verdict;
-use ropeway_vfs::event::{Counters, Event, Phase, Reason, Summary};
+use ropeway_vfs::event::{Counters, Event, Limit, Phase, Reason, Summary};
 
 use super::bar::Bar;
 use super::json::CheckSummary;
 use super::messages::{self, Color, paint, print_line};
 use super::{Kept, RunInfo, format, lines, reasons};
 use crate::args::OutputArgs;
+use crate::line::LineReport;
 
 /// Maximum number of errors printed one by one; the log has all of them.
 const ERRORS_SHOWN_MAX: u64 = 20;
@@ -283,7 +284,7 @@ fn final_lines(outcome: &Outcome, info: &RunInfo, terminal: bool) -> Vec<String>
     let summary = &outcome.summary;
     let mut lines = vec![verdict(outcome, info, terminal)];
     if !info.dry_run && !is_untouched(outcome, info) {
-        lines.push(format!("   {}", facts(summary)));
+        lines.push(format!("   {}", facts(summary, info.line.as_ref())));
     }
     if let Some(kept) = info.kept.as_ref().filter(|_| outcome.status != Status::Done) {
         lines.extend(resume_lines(&summary.counters, kept));
@@ -387,7 +388,7 @@ fn verdict(outcome: &Outcome, info: &RunInfo, terminal: bool) -> String {
     parts.join(" · ")
 }
 
-fn facts(summary: &Summary) -> String {
+fn facts(summary: &Summary, line: Option<&LineReport>) -> String {
     let counters = &summary.counters;
     let mut parts = vec![format!("seemed done {}", format::duration(summary.perceived))];
     parts.extend(
@@ -420,11 +421,11 @@ fn facts(summary: &Summary) -> String {
             bytes => format!("resumed an earlier run ({} inside files)", format::bytes(bytes)),
         });
     }
-    parts.extend(
-        summary
-            .limit
-            .map(|limit| format!("limit: {}", format::limit(limit))),
-    );
+    parts.extend(summary.limit.map(|limit| {
+        let loss = line.filter(|_| limit == Limit::Loss);
+        let more = loss.map(LineReport::explanation).unwrap_or_default();
+        format!("limit: {}{more}", format::limit(limit))
+    }));
     parts.join(" · ")
 }
 

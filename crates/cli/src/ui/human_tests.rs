@@ -16,6 +16,7 @@ fn info(durability: Durability, dry_run: bool) -> RunInfo {
         io: "uring",
         verdict: Some(Verdict::SafeToUnplug),
         kept: None,
+        line: None,
         ejected: None,
         told: BTreeSet::new(),
     }

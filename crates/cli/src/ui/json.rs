@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use ropeway_copy::{Outcome, Tally};
 use ropeway_dirty::judge::Verdict;
 use ropeway_vfs::Loss;
-use ropeway_vfs::event::{Event, Limit};
+use ropeway_vfs::event::{Event, Limit, Line};
 use serde::Serialize;
 
 use super::RunInfo;
 use super::places::Places;
+use crate::line::LineReport;
 
 /// The program's version.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -94,6 +95,8 @@ struct Summary<'a> {
     /// What `--eject` did.
     ejected: Option<&'a str>,
     exit_code: u8,
+    /// The line to the server, if there is one.
+    line: Option<Line>,
     /// Reason for stopping early.
     message: Option<&'a str>,
     hint: Option<&'a str>,
@@ -124,6 +127,7 @@ impl<'a> Summary<'a> {
             retries: counters.retries,
             losses: &summary.losses,
             limit: summary.limit,
+            line: info.line.as_ref().map(LineReport::summary),
             resumed: summary.resumed,
             bytes_resumed: summary.bytes_resumed,
             bytes_reused: summary.bytes_reused,
@@ -280,6 +284,7 @@ mod tests {
             io: "psync",
             verdict: None,
             kept: None,
+            line: None,
             ejected: None,
             told: Default::default(),
         };

@@ -28,6 +28,7 @@ pub(crate) use ropeway_live::format;
 
 use crate::args::OutputArgs;
 use crate::failure::Failure;
+use crate::line::LineReport;
 use crate::live::{JobPart, Watched};
 use human::Human;
 use json::JsonLines;
@@ -53,6 +54,8 @@ pub(crate) struct RunInfo {
     pub(crate) verdict: Option<Verdict>,
     /// What the next run can use, if the job is not done.
     pub(crate) kept: Option<Kept>,
+    /// The line to the server, if there is one.
+    pub(crate) line: Option<LineReport>,
     /// What `--eject` did.
     pub(crate) ejected: Option<String>,
     /// Losses that were said of the target's server before; people know them.

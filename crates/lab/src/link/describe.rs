@@ -26,6 +26,9 @@ pub fn describe(spec: &LinkSpec, congestion: &str) -> String {
         text.push_str(&format!(", loss {} %, seed {}", spec.loss * 100.0, spec.seed));
     }
     text.push_str(&format!(", {congestion}"));
+    if spec.tcp.congestion.is_some() && spec.tcp.congestion_open {
+        text.push_str(" unless a program chooses another");
+    }
     if let Some(most) = spec.tcp.buffer_max_bytes {
         text.push_str(&format!(", TCP buffers {}", bytes(most)));
     }

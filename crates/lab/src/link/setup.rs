@@ -102,7 +102,8 @@ fn commands(own: Ipv4Addr, other: Ipv4Addr, spec: &LinkSpec, rate: Option<Rate>)
     };
     let mut route = format!("route replace {other}/32 dev {DEVICE} src {own}");
     if let Some(congestion) = &spec.tcp.congestion {
-        route.push_str(&format!(" congctl {}", congestion.name()));
+        let lock = if spec.tcp.congestion_open { "" } else { "lock " };
+        route.push_str(&format!(" congctl {lock}{}", congestion.name()));
     }
     // The line itself enforces small windows.
     if let (Some(window), None) = (spec.tcp.window_max_bytes, spec.tcp.small_window()) {

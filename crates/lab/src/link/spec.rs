@@ -162,6 +162,8 @@ pub struct TcpSpec {
     /// Congestion control, set on the route; `None` for the namespace's own, which
     /// [`super::Link::congestion`] names.
     pub congestion: Option<Congestion>,
+    /// Whether programs may choose another one for their sockets; else the route is locked to it.
+    pub congestion_open: bool,
     /// Largest receive and send buffer of a socket in bytes (`tcp_rmem`, `tcp_wmem`).
     pub buffer_max_bytes: Option<u64>,
     /// Largest window in bytes that either end announces, such as 17,520 or 65,535 of old systems.

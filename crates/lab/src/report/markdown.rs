@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::beside::{self, beside};
+use super::lines;
 use super::model::Document;
 use super::numbers;
 use super::plot;
@@ -78,6 +79,7 @@ pub fn markdown(document: &Document) -> String {
         rows(&mut text, &["published", "score"], &others);
     }
     conditions(&mut text, doc);
+    lossy(&mut text, doc);
     costs(&mut text, doc);
     text
 }
@@ -197,6 +199,19 @@ pub(super) fn work(work: &super::WorkSummary) -> [String; 8] {
         work.seed.to_string(),
         numbers::number(work.lz4_ratio),
     ]
+}
+
+fn lossy(text: &mut String, doc: &Document) {
+    let tables: Vec<_> = [lines::floors(doc), lines::sockets(doc)]
+        .into_iter()
+        .flatten()
+        .collect();
+    if !tables.is_empty() {
+        _ = writeln!(text, "\n## Bare TCP and the connections\n\n{}\n", lines::MEANING);
+    }
+    for (heads, body) in tables {
+        rows(text, &heads, &body);
+    }
 }
 
 fn costs(text: &mut String, doc: &Document) {

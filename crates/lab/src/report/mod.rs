@@ -8,6 +8,7 @@ mod compare;
 mod error;
 mod file;
 mod html;
+mod lines;
 mod markdown;
 mod model;
 pub(crate) mod numbers;
@@ -27,8 +28,8 @@ pub use html::html;
 pub use markdown::markdown;
 pub use model::{
     Axis, Cell, CellKey, Curve, Document, Drawing, FloorTime, LOOPBACK, LinkCut, LinkProof, LinkSummary,
-    Machine, Median, Outcome, Published, Run, Score, ScorePart, Series, Setting, VERSION, Warning,
-    WorkSummary,
+    Machine, Median, Outcome, Published, Run, Score, ScorePart, Series, Setting, SocketEnd, Sockets, VERSION,
+    Warning, WorkSummary,
 };
 pub(crate) use plot::HeatMap;
 pub use plot::{Figure, FigurePanel, FigureShape, Medium, figure_png, figure_svg, png, svgs};

@@ -170,6 +170,32 @@ pub struct FloorTime {
     pub connections: usize,
     /// Seconds from the first SYN to the last confirmation.
     pub seconds: f64,
+    /// Whether the measurement was ended after these seconds, since another number of connections is
+    /// far better. Then the time is longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+}
+
+/// The TCP connections of both ends in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sockets {
+    /// The client's.
+    pub near: SocketEnd,
+    /// The server's.
+    pub far: SocketEnd,
+}
+
+/// The TCP connections of one end, as last seen before they ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketEnd {
+    /// Their congestion control; several, if they differ.
+    pub congestion: String,
+    /// Number of connections.
+    pub connections: u64,
+    /// Segments with data sent, those sent again included.
+    pub segments: u64,
+    /// Segments sent again.
+    pub sent_again: u64,
 }
 
 /// A time without a link.
@@ -352,6 +378,9 @@ pub struct Run {
     /// Processors that unrelated processes kept busy, on average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others_busy: Option<f64>,
+    /// TCP connections of both ends, looked at in the first run of a cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<Sockets>,
     /// Median latency of a reader's small reads during the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads_p50_ms: Option<f64>,

@@ -16,9 +16,10 @@ use super::plan::{Group, affordable, turn};
 use super::scratch::empty;
 use super::server::{Exports, Requests, Route, Served};
 use super::setup::LEFT_OUT;
+use super::sockets::SocketWatch;
 use super::{Event, Lab, LabError, TRACES, record};
 use crate::link::Side;
-use crate::report::{CellKey, Outcome, Run};
+use crate::report::{CellKey, Outcome, Run, Sockets};
 use crate::scenario::{Client, Direction, Pair, Server};
 
 /// Time for the line to become quiet after a client was ended. A guess.
@@ -274,7 +275,7 @@ impl<'a> Testbed<'a> {
         let longest = self.longest(pair);
         let limit = longest.min(left);
         let requests = (is_first && lab.scenario.requests).then(|| server.requests());
-        let observed = match self.observe(copy, &output, (server, requests.flatten()), limit) {
+        let observed = match self.observe(copy, &output, (server, requests.flatten()), (limit, is_first)) {
             Ok(observed) if observed.measured.end == End::Stopped => return Ok(None),
             Ok(observed) if observed.measured.end == End::TimedOut && limit < longest => {
                 let key = self.group.key(&lab.scenario, pair);
@@ -343,9 +344,10 @@ impl<'a> Testbed<'a> {
         copy: Command,
         output: &Path,
         (server, mut requests): (&Served, Option<Requests>),
-        limit: Duration,
+        (limit, is_first): (Duration, bool),
     ) -> std::io::Result<Observed> {
         let mut monitor = RunMonitor::begin(Some(server));
+        let mut sockets = self.route.link().filter(|_| is_first).map(SocketWatch::new);
         let wire = || self.route.wire_bytes(self.group.direction);
         let mut count = || requests.as_mut().and_then(Requests::count);
         let begun = |count: u64| Sampler::new(curves::INTERVAL, Duration::ZERO, count);
@@ -362,6 +364,9 @@ impl<'a> Testbed<'a> {
                 sampler.look(at, || count);
             }
             monitor.look(at);
+            if let Some(sockets) = &mut sockets {
+                sockets.look(at);
+            }
         });
         // The next run begins with an uncut link, however this one ended.
         self.route.end_run();
@@ -376,6 +381,7 @@ impl<'a> Testbed<'a> {
             throughput: finished(on_wire, wire()),
             requests: finished(at_server, count()),
             measured,
+            sockets: sockets.and_then(SocketWatch::finish),
             used: monitor.end(),
         })
     }
@@ -477,6 +483,7 @@ impl<'a> Testbed<'a> {
             transfer_seconds: transfer,
             round_trips: transfer.filter(|_| is_counted).map(|seconds| seconds / trip),
             durable_seconds: seconds("seconds_durable").filter(|_| is_done),
+            sockets: observed.sockets.clone(),
             ..observed.used.run(started, measured, outcome)
         }
     }
@@ -500,6 +507,7 @@ impl<'a> Testbed<'a> {
 /// Observations of one run.
 struct Observed {
     measured: Measured,
+    sockets: Option<Sockets>,
     throughput: Vec<[f64; 2]>,
     requests: Vec<[f64; 2]>,
     used: Used,

@@ -30,6 +30,7 @@ mod scratch;
 pub(crate) mod server;
 mod settings;
 mod setup;
+mod sockets;
 pub(crate) mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -335,8 +336,8 @@ impl Lab<'_> {
     /// Available pairs whose clients are measured in a group.
     fn pairs_of(&self, group: &Group) -> impl Iterator<Item = Pair> {
         let (work, direction) = (self.scenario.works[group.work], group.direction);
-        let pairs = self.pairs.iter().copied();
-        pairs.filter(move |pair| pair.client.does(work, direction))
+        let (link, pairs) = (self.link(group), self.pairs.iter().copied());
+        pairs.filter(move |pair| link.has(*pair) && pair.client.does(work, direction))
     }
 
     /// Number of runs that a cell still needs.

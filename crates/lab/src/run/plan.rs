@@ -74,7 +74,7 @@ fn group(scenario: &Scenario, link: usize, work: usize, plan: &Plan, direction: 
         files: plan.files(),
         line,
         single: line.unwrap_or_default().max(windowed(spec, plan.bytes(), 1)),
-        rate: needed(spec, scenario.pairs_of(scenario.works[work], direction)),
+        rate: needed(spec, scenario.pairs_of(link, scenario.works[work], direction)),
         cut: restored.map(|cut| cut.length).sum(),
         limit_max: scenario.limit.unwrap_or(Duration::MAX),
     }
@@ -219,7 +219,7 @@ pub(super) fn key(scenario: &Scenario, link: usize, work: Work, direction: Direc
 pub(super) fn keys(scenario: &Scenario) -> Vec<CellKey> {
     let keys = scenario.places().flat_map(|(link, work, direction)| {
         let work = scenario.works[work];
-        let pairs = scenario.pairs_of(work, direction);
+        let pairs = scenario.pairs_of(link, work, direction);
         pairs.map(move |pair| key(scenario, link, work, direction, pair))
     });
     keys.collect()
@@ -264,14 +264,17 @@ pub(crate) fn turn<T: Clone>(all: &[T], round: usize) -> Vec<T> {
 }
 
 /// Target of ropeway in seconds: 1.05 x floor for one file, 1.04 x for many, and two round trips.
-/// `None` where the link is cut, since the floor is that of the uncut link.
+/// On a lossy link 1 / 0.95 of the floor for both, and two round trips. `None` where the link is cut, since
+/// the floor is that of the uncut link, and where a program may choose its congestion control, since the floor
+/// does not.
 pub(super) fn target(work: Work, client: Client, floor: f64, link: &LinkSpec) -> Option<f64> {
     let factor = match work {
+        Work::File1gib | Work::File100mb | Work::Dirset1gb if link.loss > 0.0 => 1.0 / 0.95,
         Work::File100mb => 1.05,
         Work::Dirset1gb => 1.04,
         _ => return None,
     };
-    let is_ours = client == Client::Ropeway && link.cuts.is_empty();
+    let is_ours = client == Client::Ropeway && link.cuts.is_empty() && !link.tcp.congestion_open;
     is_ours.then_some(factor * floor + 2.0 * link.rtt.as_secs_f64())
 }
 

@@ -214,7 +214,7 @@ fn cuts_make_runs_longer_and_their_limits_too() {
 fn a_mount_is_measured_where_it_differs() {
     let scenario = Scenario::shipped("mount").unwrap().unwrap();
     let clients = |work: Work, direction: Direction| -> Vec<Client> {
-        let pairs = scenario.pairs_of(work, direction);
+        let pairs = scenario.pairs_of(0, work, direction);
         pairs.map(|pair| pair.client).collect()
     };
     use Client::{Mount, MountBoost, MountLater, RcloneMount};

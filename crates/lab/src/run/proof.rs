@@ -1,7 +1,7 @@
 //! The links alone, before anything is copied over them: whether they keep to their specification,
 //! and what bare TCP takes for the same bytes (the floor).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -19,6 +19,9 @@ const CONNECTIONS: [usize; 3] = [1, 4, 16];
 const NEAR_ENOUGH: f64 = 1.005;
 /// Part of the warning about a link whose proof failed.
 pub(super) const OUT_OF_BOUNDS: &str = "is out of its bounds";
+/// A number of connections is given up after this many times the best time so far: it cannot be the
+/// floor. A guess, so that the report shows how much worse it is.
+const GIVEN_UP_AFTER: f64 = 4.0;
 /// Attempts to prove a link.
 const TRIES: u32 = 3;
 /// Budgets below this get a shorter proof.
@@ -230,17 +233,25 @@ fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> 
         }
         // A link each, so that no measurement profits from the one before.
         let link = Link::start(spec.clone())?;
-        let taken = link::floor(&link, group.bytes, connections, flow, &|| lab.is_stopping());
+        let longest = best.map_or(f64::INFINITY, |(_, seconds)| seconds * GIVEN_UP_AFTER);
+        let begun = Instant::now();
+        let is_over = || begun.elapsed().as_secs_f64() > longest;
+        let stop = || lab.is_stopping() || is_over();
+        let taken = link::floor(&link, group.bytes, connections, flow, &stop);
         if lab.is_stopping() {
             return Ok(None);
         }
-        let seconds = taken?.as_secs_f64();
+        let (seconds, ended) = match taken {
+            Err(_) if is_over() => (longest, true),
+            taken => (taken?.as_secs_f64(), false),
+        };
         let time = FloorTime {
             link: lab.link(group).name.clone(),
             work: lab.scenario.works[group.work].name().to_owned(),
             direction: group.direction.name().to_owned(),
             connections,
             seconds,
+            ended,
         };
         lab.recorder
             .change(|document| record::add_floor(document, time))?;
@@ -251,7 +262,8 @@ fn best(lab: &Lab<'_>, group: &Group) -> Result<Option<(usize, f64)>, LabError> 
     Ok(best)
 }
 
-/// Returns the numbers of connections with their least possible seconds, the most promising first.
+/// Returns the numbers of connections with their least possible seconds, the most promising first: many
+/// where each backs off at every loss.
 fn trials(spec: &LinkSpec, group: &Group) -> Vec<(usize, f64)> {
     // SYN, and four round trips to set up.
     let setup = 5.0 * spec.rtt.as_secs_f64();
@@ -263,6 +275,14 @@ fn trials(spec: &LinkSpec, group: &Group) -> Vec<(usize, f64)> {
         .map(|connections| (connections, least(connections)))
         .to_vec();
     trials.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let by_loss = spec
+        .tcp
+        .congestion
+        .as_ref()
+        .is_none_or(|name| !name.name().starts_with("bbr"));
+    if spec.loss > 0.0 && by_loss {
+        trials.reverse();
+    }
     trials
 }
 
@@ -285,5 +305,17 @@ mod tests {
         assert!((wide[0].1 - 16.341 - 0.16).abs() < 0.01, "{wide:?}");
         let small = tried("tr3869-small-window");
         assert_eq!(small.iter().map(|trial| trial.0).collect::<Vec<_>>(), [16, 4, 1]);
+        let numbers = |scenario: &Scenario, link: &str| {
+            let link = scenario.links.iter().find(|known| known.name == link).unwrap();
+            let plans: Vec<_> = scenario.works.iter().map(|work| work.plan(1, 1.0)).collect();
+            let group = groups(scenario, &plans).remove(0);
+            trials(&link.spec, &group)
+                .iter()
+                .map(|trial| trial.0)
+                .collect::<Vec<_>>()
+        };
+        let far = Scenario::shipped("far").unwrap().unwrap();
+        assert_eq!(numbers(&far, "bbr-1"), CONNECTIONS);
+        assert_eq!(numbers(&far, "cubic-1"), [16, 4, 1]);
     }
 }

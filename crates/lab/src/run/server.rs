@@ -76,6 +76,14 @@ impl Route {
         }
     }
 
+    /// Returns the emulated link, if there is one.
+    pub(super) fn link(&self) -> Option<&Link> {
+        match self {
+            Self::Packets(link) => Some(link),
+            Self::Relay(_) | Self::Loopback => None,
+        }
+    }
+
     /// Bytes on the wire so far in a direction; `None` where no packets are counted.
     pub(super) fn wire_bytes(&self, direction: Direction) -> Option<u64> {
         let Self::Packets(link) = self else {

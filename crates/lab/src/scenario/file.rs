@@ -55,6 +55,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Tcp {
     congestion: Option<Word<Congestion>>,
+    congestion_open: Option<bool>,
     buffer: Option<Word<Size>>,
     window: Option<u32>,
     initcwnd: Option<u32>,
@@ -69,6 +70,7 @@ struct Link {
     loopback: bool,
     protection: Option<Word<Protection>>,
     works: Option<Vec<Word<Work>>>,
+    pairs: Option<Vec<Word<Pair>>>,
     rtt: Option<Word<Time>>,
     up_delay: Option<Word<Time>>,
     down_delay: Option<Word<Time>>,
@@ -82,6 +84,7 @@ struct Link {
     #[serde(default)]
     cuts: Vec<CutTimes>,
     congestion: Option<Word<Congestion>>,
+    congestion_open: Option<bool>,
     buffer: Option<Word<Size>>,
     window: Option<u32>,
     initcwnd: Option<u32>,
@@ -205,7 +208,8 @@ fn build(raw: File, at: &dyn Fn(usize, String) -> ScenarioError) -> Result<Scena
     let mut links: Vec<NamedLink> = Vec::new();
     for link in raw.link {
         let place = link.span().start;
-        let link = named_link(link.into_inner(), &raw.tcp, &works).map_err(|message| at(place, message))?;
+        let link = named_link(link.into_inner(), &raw.tcp, (&works, &pairs))
+            .map_err(|message| at(place, message))?;
         if links.iter().any(|known| known.name == link.name) {
             return Err(at(place, format!("there are two links {:?}", link.name)));
         }
@@ -260,18 +264,23 @@ fn distinct<T: PartialEq>(words: Vec<Word<T>>) -> Result<Vec<T>, String> {
     Ok(kept)
 }
 
-fn named_link(link: Link, tcp: &Tcp, all: &[Work]) -> Result<NamedLink, String> {
+fn named_link(link: Link, tcp: &Tcp, all: (&[Work], &[Pair])) -> Result<NamedLink, String> {
     let name = link.name.0.0.clone();
     link_of(link, tcp.clone(), all).map_err(|message| format!("link {name}: {message}"))
 }
 
-fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
+fn link_of(link: Link, tcp: Tcp, (all, all_pairs): (&[Work], &[Pair])) -> Result<NamedLink, String> {
     let name = link.name.0.0;
     let protection = link.protection.map(|word| word.0);
     let works = link.works.map(distinct).transpose();
     let works = works.map_err(|message| format!("works: {message}"))?;
     if let Some(odd) = works.iter().flatten().find(|work| !all.contains(work)) {
         return Err(format!("{} is not among the works", odd.name()));
+    }
+    let pairs = link.pairs.map(distinct).transpose();
+    let pairs = pairs.map_err(|message| format!("pairs: {message}"))?;
+    if let Some(odd) = pairs.iter().flatten().find(|pair| !all_pairs.contains(pair)) {
+        return Err(format!("{odd} is not among the pairs"));
     }
     if link.loopback {
         if link.rate.is_some() || link.rtt.is_some() {
@@ -283,6 +292,7 @@ fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
             loopback: true,
             protection,
             works,
+            pairs,
         });
     }
     let Some(Word(rate)) = link.rate else {
@@ -305,6 +315,7 @@ fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
         cuts: cuts.collect(),
         tcp: TcpSpec {
             congestion: link.congestion.or(tcp.congestion).map(|word| word.0),
+            congestion_open: link.congestion_open.or(tcp.congestion_open).unwrap_or(false),
             buffer_max_bytes: link.buffer.or(tcp.buffer).map(|size| size.0.0),
             window_max_bytes: link.window.or(tcp.window),
             initial_window: link.initcwnd.or(tcp.initcwnd),
@@ -320,6 +331,7 @@ fn link_of(link: Link, tcp: Tcp, all: &[Work]) -> Result<NamedLink, String> {
         loopback: false,
         protection,
         works,
+        pairs,
     })
 }
 

@@ -15,7 +15,7 @@ use crate::link::{LinkSpec, Rate};
 use crate::work::Work;
 
 /// Scenarios that ship with the program: name and text.
-pub const SHIPPED: [(&str, &str); 10] = [
+pub const SHIPPED: [(&str, &str); 11] = [
     ("tr3869", include_str!("../../scenarios/tr3869.toml")),
     (
         "tr3869-small-window",
@@ -26,6 +26,7 @@ pub const SHIPPED: [(&str, &str); 10] = [
         "tr3869-requests",
         include_str!("../../scenarios/tr3869-requests.toml"),
     ),
+    ("far", include_str!("../../scenarios/far.toml")),
     ("quick", include_str!("../../scenarios/quick.toml")),
     ("demo", include_str!("../../scenarios/demo.toml")),
     ("wan", include_str!("../../scenarios/wan.toml")),
@@ -92,9 +93,16 @@ pub struct NamedLink {
     pub protection: Option<Protection>,
     /// Works that go over it; `None` for all works of the scenario.
     pub works: Option<Vec<Work>>,
+    /// Clients with their servers that are measured on it; `None` for all pairs of the scenario.
+    pub pairs: Option<Vec<Pair>>,
 }
 
 impl NamedLink {
+    /// Whether a client with its server is measured on this link.
+    pub fn has(&self, pair: Pair) -> bool {
+        self.pairs.as_ref().is_none_or(|pairs| pairs.contains(&pair))
+    }
+
     /// Whether a work goes over this link.
     pub fn carries(&self, work: Work) -> bool {
         self.works.as_ref().is_none_or(|works| works.contains(&work))
@@ -160,14 +168,15 @@ impl Scenario {
     pub fn cells(&self) -> usize {
         let cells = self
             .places()
-            .map(|(_, work, direction)| self.pairs_of(self.works[work], direction).count());
+            .map(|(link, work, direction)| self.pairs_of(link, self.works[work], direction).count());
         cells.sum()
     }
 
-    /// The pairs whose clients are measured at a work in a direction.
-    pub fn pairs_of(&self, work: Work, direction: Direction) -> impl Iterator<Item = Pair> {
+    /// The pairs whose clients are measured at a work in a direction, over the link of an index.
+    pub fn pairs_of(&self, link: usize, work: Work, direction: Direction) -> impl Iterator<Item = Pair> {
+        let link = &self.links[link];
         let pairs = self.pairs.iter().copied();
-        pairs.filter(move |pair| pair.client.does(work, direction))
+        pairs.filter(move |pair| link.has(*pair) && pair.client.does(work, direction))
     }
 
     /// Returns link and work, by their indices, and direction of all cells, in the order of the

@@ -45,12 +45,23 @@ impl Driver {
             Some(Control::TreeDisconnect { tree, encrypt }) => {
                 self.submit_detached(crate::ops::tree_disconnect(tree), encrypt, None);
             }
+            Some(Control::GiveBack) => self.give_back(),
             Some(Control::GiveUp) => self.close_with(LostReason::TimedOut),
             Some(Control::Shutdown { waits }) => {
                 self.waits = waits;
+                self.give_back();
                 self.begin_shutdown();
             }
             None => self.begin_shutdown(),
+        }
+    }
+
+    fn give_back(&mut self) {
+        let with_data = self.pending.iter().filter(|(_, pending)| pending.bytes > 0);
+        let mut tickets: Vec<_> = with_data.map(|(ticket, _)| *ticket).collect();
+        tickets.sort_unstable();
+        for ticket in tickets {
+            self.connection.take_back(ticket);
         }
     }
 

@@ -30,6 +30,7 @@ impl Driver {
                 Control::Bind(_)
                 | Control::Cancel(_)
                 | Control::Admitted
+                | Control::GiveBack
                 | Control::GiveUp
                 | Control::Shutdown { .. } => {}
             }

@@ -127,6 +127,8 @@ pub struct Ticket(pub(super) u64);
 pub enum DropReason {
     /// [`super::Connection::cancel`] withdrew it before it was sent.
     Cancelled,
+    /// [`super::Connection::take_back`] took it back before it was sent.
+    TakenBack,
     /// The server does not grant enough credits for it. A smaller compound may pass.
     CreditsShort,
     /// It asked for encryption and the session cannot encrypt.

@@ -191,6 +191,18 @@ impl Connection {
         }
     }
 
+    /// Takes a request back that was not sent yet, so that another connection can carry it: it is
+    /// reported as [`Event::Dropped`]. Returns whether it could.
+    pub fn take_back(&mut self, ticket: Ticket) -> bool {
+        let place = self.queue.iter().position(|(queued, _)| *queued == ticket);
+        let taken = place.and_then(|place| self.queue.remove(place));
+        let is_taken = taken.is_some();
+        if let Some((_, compound)) = taken {
+            self.drop_queued(ticket, compound, DropReason::TakenBack);
+        }
+        is_taken
+    }
+
     pub(super) fn drop_queued(&mut self, ticket: Ticket, compound: Compound, reason: DropReason) {
         let charge = self.compound_charge(&compound);
         self.credits.unwant(charge);

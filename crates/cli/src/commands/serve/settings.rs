@@ -35,6 +35,15 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
     options.config.dialect_min = protocol.min_dialect.unwrap_or(Dialect::Smb202);
     options.config.dialect_max = protocol.max_dialect.unwrap_or(Dialect::Smb311);
     options.config.multichannel = !protocol.no_multichannel;
+    protocol.congestion.check().map_err(|error| {
+        let message = format!(
+            "--congestion {}: {}",
+            protocol.congestion,
+            crate::ends::cause(&error)
+        );
+        Failure::usage(message).hint("/proc/sys/net/ipv4/tcp_available_congestion_control has the names")
+    })?;
+    options.congestion.clone_from(&protocol.congestion);
     options.posix_locks = !protocol.no_posix_locks;
     options.config.anonymous = args.login.anonymous;
     options.config.guest = args.login.guest;

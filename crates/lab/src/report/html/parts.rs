@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::super::beside::{MEANING, beside};
+use super::super::lines;
 use super::super::markdown::{WORK_HEADS, work};
 use super::super::model::{Cell, Document};
 use super::super::numbers::{self, escape};
@@ -340,6 +341,23 @@ fn details(page: &mut String, doc: &Document) {
         page.push_str("<details><summary>Processor time, memory and runs of each cell</summary>\n");
         let (heads, rows) = text::costs(doc);
         table(page, "Processor time and memory", &heads, &rows);
+        page.push_str("</details>\n");
+    }
+    let lossy = [
+        ("Bare TCP under loss", lines::floors(doc)),
+        ("Connections of both ends", lines::sockets(doc)),
+    ];
+    if lossy.iter().any(|(_, table)| table.is_some()) {
+        _ = writeln!(
+            page,
+            "<details><summary>Bare TCP under loss, and the connections</summary>\n<p class=\"note\">{}</p>",
+            escape(lines::MEANING)
+        );
+        for (title, found) in lossy {
+            if let Some((heads, rows)) = found {
+                table(page, title, &heads, &rows);
+            }
+        }
         page.push_str("</details>\n");
     }
     if !doc.published.is_empty() {

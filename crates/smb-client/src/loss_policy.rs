@@ -1,0 +1,356 @@
+//! Decides how many connections a line with losses gets. Pure: time is an argument.
+//!
+//! ```text
+//! Watch    the line is in use and loses segments: measure, then add three times as many
+//! Opening  wait until they are open
+//! Starting wait until TCP has started on them
+//! Trial    measure again: a gain of a quarter keeps them and doubles again; else close them and settle
+//! ```
+//! Loss-based congestion control takes each lost segment for a full line, so one connection is left
+//! with `1.22 x segment / (round trip x √loss)` (Mathis et al., "The macroscopic behavior of the TCP
+//! congestion avoidance algorithm", 1997), and several with several times that. Where the losses come
+//! from a queue that other traffic shares, more connections bring nothing, and the trial ends.
+
+use std::time::Duration;
+
+use ropeway_tcp::{Info, LOSSY};
+
+use crate::channel_policy::Advice;
+
+/// A measurement lasts this many round trips, and this long at least. Guesses: half a dozen
+/// sawteeth of a connection that loses 1 %.
+const MEASURE_ROUND_TRIPS: u32 = 10;
+const MEASURE_MIN: Duration = Duration::from_millis(500);
+/// Longest time to open connections: TCP, NEGOTIATE and two or three SESSION_SETUP, with some of
+/// them lost.
+const OPENING_ROUND_TRIPS: u32 = 30;
+/// Time in which TCP on new connections reaches its rate: from 10 segments to the 16 of 1 % takes
+/// one round trip, to the 50 of 0.1 % three.
+const STARTING_ROUND_TRIPS: u32 = 4;
+/// Segments sent again in a measurement from which on the losses count, so that one does not.
+const AGAIN_MIN: u64 = 3;
+/// The first time this many times as many are added, since the losses have shown what limits.
+const FIRST_TIMES: usize = 3;
+/// Gain by which twice as many connections prove themselves. A guess: on a line without another
+/// limit they bring twice the rate.
+const GAIN: f64 = 1.25;
+/// Losses have to show this long after the start: as TCP starts, it overruns the queue once.
+const IGNORED_ROUND_TRIPS: u32 = 6;
+
+/// A sample of the load on a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LossSample {
+    pub(crate) channels: usize,
+    pub(crate) round_trip: Duration,
+    /// What TCP has counted so far.
+    pub(crate) line: Info,
+    /// Whether this end sends with BBR.
+    pub(crate) is_bbr: bool,
+    /// Whether more data waits to be moved.
+    pub(crate) is_busy: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Duration,
+    line: Info,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Watch(Option<Mark>),
+    Opening { since: Duration, target: usize },
+    Starting { since: Duration },
+    Trial(Option<Mark>),
+    Settled,
+}
+
+/// The policy of one session under losses.
+#[derive(Debug)]
+pub(crate) struct LossPolicy {
+    channels_max: usize,
+    phase: Phase,
+    /// Since when the line is in use.
+    used_since: Option<Duration>,
+    /// Rate before the newest connections, in bytes a second, and their number.
+    before: (f64, usize),
+}
+
+impl LossPolicy {
+    pub(crate) fn new(channels_max: usize) -> Self {
+        Self {
+            channels_max,
+            phase: match channels_max {
+                0 | 1 => Phase::Settled,
+                _ => Phase::Watch(None),
+            },
+            used_since: None,
+            before: (0.0, 0),
+        }
+    }
+
+    /// Opens no more: the server has refused one.
+    pub(crate) fn settle(&mut self) {
+        self.phase = Phase::Settled;
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.phase, Phase::Settled)
+    }
+
+    /// Whether it has opened nothing yet.
+    pub(crate) fn is_watching(&self) -> bool {
+        matches!(self.phase, Phase::Watch(_))
+    }
+
+    pub(crate) fn advise(&mut self, now: Duration, load: LossSample) -> Option<Advice> {
+        let trips = |count: u32| load.round_trip * count;
+        match self.phase {
+            Phase::Settled => None,
+            Phase::Opening { since, target } => {
+                if load.channels >= target || now.saturating_sub(since) >= trips(OPENING_ROUND_TRIPS) {
+                    self.phase = Phase::Starting { since: now };
+                }
+                None
+            }
+            Phase::Starting { since } => {
+                if now.saturating_sub(since) >= trips(STARTING_ROUND_TRIPS) {
+                    self.phase = Phase::Trial(None);
+                }
+                None
+            }
+            Phase::Watch(mark) | Phase::Trial(mark) => self.measure(now, load, mark),
+        }
+    }
+
+    fn measure(&mut self, now: Duration, load: LossSample, mark: Option<Mark>) -> Option<Advice> {
+        let is_trial = matches!(self.phase, Phase::Trial(_));
+        let set = |mark| {
+            if is_trial {
+                Phase::Trial(mark)
+            } else {
+                Phase::Watch(mark)
+            }
+        };
+        if !load.is_busy {
+            self.used_since = None;
+            self.phase = set(None);
+            return None;
+        }
+        let used_since = *self.used_since.get_or_insert(now);
+        let fresh = Mark {
+            at: now,
+            line: load.line,
+        };
+        let Some(mark) = mark else {
+            let is_early = now.saturating_sub(used_since) < load.round_trip * IGNORED_ROUND_TRIPS;
+            if is_trial || !is_early {
+                self.phase = set(Some(fresh));
+            }
+            return None;
+        };
+        let took = now.saturating_sub(mark.at);
+        if took < MEASURE_MIN.max(load.round_trip * MEASURE_ROUND_TRIPS) {
+            return None;
+        }
+        let rate = load.line.since(mark.line).moved_bytes as f64 / took.as_secs_f64();
+        if is_trial {
+            let (before, opened) = self.before;
+            if rate < before * GAIN {
+                self.phase = Phase::Settled;
+                return (opened > 0 && load.channels > opened).then_some(Advice::Close(opened));
+            }
+        } else if !is_losing(load.line.since(mark.line), load.is_bbr) {
+            self.phase = Phase::Watch(Some(fresh));
+            return None;
+        }
+        let wanted = match is_trial {
+            true => load.channels,
+            false => load.channels * FIRST_TIMES,
+        };
+        let more = wanted.min(self.channels_max.saturating_sub(load.channels));
+        if more == 0 {
+            self.phase = Phase::Settled;
+            return None;
+        }
+        self.before = (rate, more);
+        self.phase = Phase::Opening {
+            since: now,
+            target: load.channels + more,
+        };
+        Some(Advice::Open(more))
+    }
+}
+
+/// Whether a line has lost segments that a loss-based congestion control takes for a full line. For
+/// what this end sends, the segments sent again tell; for what it receives, those out of order, since
+/// the other end does not say how it sends.
+fn is_losing(line: Info, is_bbr: bool) -> bool {
+    let above = |part: u64, whole: u64| part >= AGAIN_MIN && part as f64 >= LOSSY * whole as f64;
+    match line.sent >= line.received {
+        true => !is_bbr && above(line.sent_again, line.sent),
+        false => above(line.out_of_order, line.received),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+    /// A line on which each connection carries up to `each` bytes a second, all of them `line`, and
+    /// that loses one of `loss` segments.
+    struct Simulated {
+        each: u64,
+        line: u64,
+        loss: u64,
+        is_bbr: bool,
+        is_read: bool,
+    }
+
+    impl Simulated {
+        /// Returns the final number of connections and the time of the last change.
+        fn run(&self, channels_max: usize) -> (usize, Duration) {
+            let mut policy = LossPolicy::new(channels_max);
+            let (mut channels, mut delivered, mut segments) = (2, 0, 0);
+            let mut changed = Duration::ZERO;
+            for step in 0..600 {
+                let now = Duration::from_millis(100 * step);
+                let bytes = (self.each * channels as u64).min(self.line) / 10;
+                delivered += bytes;
+                segments += bytes / 1448;
+                let lost = segments.checked_div(self.loss).unwrap_or(0);
+                let line = match self.is_read {
+                    false => Info {
+                        moved_bytes: delivered,
+                        sent: segments,
+                        sent_again: lost,
+                        ..Info::default()
+                    },
+                    true => Info {
+                        moved_bytes: delivered,
+                        received: segments,
+                        out_of_order: lost,
+                        ..Info::default()
+                    },
+                };
+                let advice = policy.advise(
+                    now,
+                    LossSample {
+                        channels,
+                        round_trip: ROUND_TRIP,
+                        line,
+                        is_bbr: self.is_bbr,
+                        is_busy: true,
+                    },
+                );
+                match advice {
+                    Some(Advice::Open(more)) => channels += more,
+                    Some(Advice::Close(fewer)) => channels -= fewer,
+                    None => continue,
+                }
+                changed = now;
+            }
+            (channels, changed)
+        }
+    }
+
+    const CUBIC: Simulated = Simulated {
+        each: 450_000,
+        line: 125_000_000,
+        loss: 100,
+        is_bbr: false,
+        is_read: false,
+    };
+
+    #[test]
+    fn connections_double_while_each_adds_its_rate() {
+        let (channels, after) = CUBIC.run(16);
+        assert_eq!(channels, 16);
+        assert!(after < Duration::from_secs(6), "{after:?}");
+        let read = Simulated {
+            is_read: true,
+            ..CUBIC
+        };
+        assert_eq!(read.run(16).0, 16);
+    }
+
+    #[test]
+    fn a_full_line_gets_no_more() {
+        let full = Simulated {
+            line: 900_000,
+            ..CUBIC
+        };
+        assert_eq!(full.run(16).0, 2);
+        let soon = Simulated {
+            line: 2_000_000,
+            ..CUBIC
+        };
+        assert_eq!(soon.run(16).0, 8);
+    }
+
+    #[test]
+    fn bbr_and_whole_lines_keep_what_they_have() {
+        let bbr = Simulated {
+            is_bbr: true,
+            ..CUBIC
+        };
+        assert_eq!(bbr.run(16).0, 2);
+        let whole = Simulated { loss: 0, ..CUBIC };
+        assert_eq!(whole.run(16).0, 2);
+        assert_eq!(CUBIC.run(2).0, 2);
+    }
+
+    #[test]
+    fn losses_of_the_start_do_not_count() {
+        let mut policy = LossPolicy::new(16);
+        for step in 0..100 {
+            let line = Info {
+                moved_bytes: 145_000 * step,
+                sent: 100 * (step + 1),
+                sent_again: 50,
+                ..Info::default()
+            };
+            let advice = policy.advise(
+                Duration::from_millis(100 * step),
+                LossSample {
+                    channels: 2,
+                    round_trip: ROUND_TRIP,
+                    line,
+                    is_bbr: false,
+                    is_busy: true,
+                },
+            );
+            assert_eq!(advice, None, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_pause_starts_the_measurement_over() {
+        let mut policy = LossPolicy::new(4);
+        let mut at = |seconds: u64, is_busy| {
+            policy.advise(
+                Duration::from_secs(seconds),
+                LossSample {
+                    channels: 1,
+                    round_trip: ROUND_TRIP,
+                    line: Info {
+                        moved_bytes: 1_000_000 * seconds,
+                        sent: 1000 * seconds,
+                        sent_again: 10 * seconds,
+                        ..Info::default()
+                    },
+                    is_bbr: false,
+                    is_busy,
+                },
+            )
+        };
+        assert_eq!(at(0, true), None);
+        assert_eq!(at(1, true), None);
+        assert_eq!(at(2, false), None);
+        assert_eq!(at(4, true), None);
+        assert_eq!(at(5, true), None);
+        assert_eq!(at(6, true), Some(Advice::Open(3)));
+    }
+}
