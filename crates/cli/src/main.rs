@@ -4,7 +4,7 @@
 //! ```text
 //! main ─ args (clap) ─ layers (flags > environment > config file)
 //!      └ commands    one file for each command: copy, mirror, check, ls, stat, mkdir, rm, mv, login,
-//!            │       logout, serve, mount, boost, bench, jobs, top, trace, dirty, demo, lab
+//!            │       logout, serve, mount, boost, bench, jobs, top, trace, dirty, fleet, demo, lab
 //!            ├ place, url, spelling   what an argument names: a local path, or a place on a share
 //!            ├ completing   what a shell's completion offers for jobs, logins and places
 //!            ├ servers, secrets   connections to servers, and their logins
@@ -107,6 +107,7 @@ fn run(arguments: Vec<OsString>) -> Result<u8, Failure> {
         Command::Top(args) => commands::top::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Dirty(args) => commands::dirty::run(&args),
+        Command::Fleet(args) => commands::fleet::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Man(args) => commands::man::run(&args),

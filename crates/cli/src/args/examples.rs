@@ -272,6 +272,28 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "fleet",
+        &[
+            (
+                "ropeway fleet submit /srv/data /mnt/nas/data",
+                "makes a job; copies nothing itself",
+            ),
+            (
+                "ropeway fleet work /mnt/nas/data",
+                "works until it is complete; start it on many machines",
+            ),
+            (
+                "ropeway fleet work smb://ann@nas/backup/data --source smb://ann@old/data",
+                "with other names for the ends",
+            ),
+            (
+                "ropeway fleet status /mnt/nas/data --failures",
+                "what failed, and why",
+            ),
+            ("ropeway fleet resume /mnt/nas/data", "tries that again"),
+        ],
+    ),
+    (
         "top",
         &[
             ("ropeway top", "every running ropeway of the user"),

@@ -10,6 +10,7 @@ mod combinations;
 mod dirty;
 mod examples;
 mod far;
+mod fleet;
 mod http;
 mod jobs;
 mod lab;
@@ -46,6 +47,9 @@ pub(crate) use boost::{
 pub(crate) use dirty::{DirtyArgs, DirtyBy, DirtyCommand, DirtyDrainArgs, DirtyShowArgs, FlushWorkerArgs};
 pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
+pub(crate) use fleet::{
+    FleetArgs, FleetCommand, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs, FleetWorkArgs,
+};
 pub(crate) use http::HttpArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
 pub(crate) use lab::{
@@ -222,6 +226,12 @@ pub(crate) enum Command {
     /// each device and the time until it has everything, and the processes and files behind it.
     /// `dirty drain PATH` waits until a device has everything.
     Dirty(Box<DirtyArgs>),
+    /// One copy by many machines
+    ///
+    /// For trees where one machine is not enough. `submit` makes a job, `work` runs on as many
+    /// machines as help. The job lives in a folder beside the target, so it needs no service. Any
+    /// process may die at any time.
+    Fleet(FleetArgs),
     /// Create a tree, copy it, kill the copy halfway, resume, verify
     ///
     /// Creates a mixed tree in a new temporary folder, copies it with a second ropeway process,

@@ -8,6 +8,7 @@ mod deletions;
 pub(crate) mod demo;
 mod device;
 pub(crate) mod dirty;
+pub(crate) mod fleet;
 pub(crate) mod jobs;
 pub(crate) mod lab;
 pub(crate) mod login;

@@ -22,7 +22,8 @@ pub struct Layered<L> {
 }
 
 impl<L: Layer> Layered<L> {
-    pub(super) fn wrap(inner: Arc<dyn Tree>, layer: L) -> Arc<Self> {
+    /// Puts a layer around a tree.
+    pub fn wrap(inner: Arc<dyn Tree>, layer: L) -> Arc<Self> {
         Self::wrap_shared(inner, Arc::new(layer))
     }
 

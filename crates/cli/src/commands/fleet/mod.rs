@@ -1,0 +1,40 @@
+//! `ropeway fleet`: one copy by many machines.
+
+mod place;
+mod show;
+mod submit;
+mod work;
+
+use ropeway_fleet::error::Error;
+use ropeway_vfs::EndError;
+
+use crate::args::{FleetArgs, FleetCommand};
+use crate::failure::{Failure, code};
+
+/// Runs the command and returns its exit code.
+///
+/// # Errors
+/// There is no such job, or an end cannot be used.
+pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
+    match &args.command {
+        FleetCommand::Submit(args) => submit::run(args),
+        FleetCommand::Work(args) => work::run(args, false),
+        FleetCommand::Resume(args) => work::run(args, true),
+        FleetCommand::Status(args) => show::status(args),
+        FleetCommand::Top(args) => show::top(args),
+    }
+}
+
+/// Makes the failure of a command; `what` says what could not be done.
+fn failure(what: &str, error: &Error) -> Failure {
+    match error {
+        Error::End(EndError { end, error }) => Failure::of_node(what, error, *end),
+        Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),
+        error => Failure::new(code::TARGET, format!("{what}: {error}")),
+    }
+}
+
+fn no_job(target: &str) -> Failure {
+    Failure::new(code::SOURCE, format!("{target} has no job"))
+        .hint("`ropeway fleet submit SRC DST` makes one")
+}

@@ -1,0 +1,171 @@
+//! `ropeway fleet work` and `resume`.
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ropeway_copy::RuntimeClock;
+use ropeway_fleet::queue::ShareQueue;
+use ropeway_fleet::run::{Crew, Ended, Ends, EngineMover, WorkOptions};
+use ropeway_fleet::status::{Progress, Reader, Status};
+use ropeway_fleet::store::Store;
+use ropeway_fleet::workers::Beat;
+use ropeway_vfs::Clock;
+use ropeway_vfs::decorate::limit::RateLimit;
+use serde_json::json;
+
+use super::place::{Target, opener};
+use super::{failure, no_job};
+use crate::args::FleetWorkArgs;
+use crate::commands::nodes::{self, Printer};
+use crate::failure::{Failure, code};
+use crate::job::Signals;
+use crate::place::Place;
+use crate::servers::Servers;
+use crate::ui::format;
+
+/// Shortest and longest lease. A shorter one is over while a device flushes; a longer one is no use.
+const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3_600));
+
+/// Looks for tasks in the time of one lease.
+const POLLS_PER_LEASE: u32 = 30;
+
+/// Runs the command and returns its exit code.
+///
+/// # Errors
+/// There is no job, an end cannot be used, or this worker cannot go on.
+pub(super) fn run(args: &FleetWorkArgs, retries: bool) -> Result<u8, Failure> {
+    if args
+        .lease
+        .is_some_and(|lease| lease < LEASES.0 || lease > LEASES.1)
+    {
+        return Err(Failure::usage("--lease takes 2s to 1h").hint("for example --lease 30s"));
+    }
+    let servers = Servers::new(&args.share)?;
+    nodes::run(&servers, work(args, retries, &servers))
+}
+
+async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<u8, Failure> {
+    let mut signals = Signals::catch()?;
+    let target = Target::find(&args.target)?;
+    let (_, store) = target.open(servers).await?;
+    let what = format!("cannot work on {}", target.shown);
+    let fail = |error| failure(&what, &error);
+    let mut reader = Reader::default();
+    let status = reader.status(&store).await.map_err(fail)?;
+    let status = status.ok_or_else(|| no_job(&target.shown))?;
+    if retries && status.state == Progress::Complete && status.failed > 0 {
+        reader.retry(&store).await.map_err(fail)?;
+    }
+    let given = args
+        .source
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(&status.source));
+    let source = Place::parse_end(&given)?;
+    let both_local = source.local().is_some() && target.place.local().is_some();
+    let source = opener(servers, both_local).source(&source).await?;
+    // The catalog was looked at through another tree, of the same process.
+    let (tree, store) = target.open_for(servers, both_local).await?;
+    let scratch = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
+    let scratch = scratch.map_err(|error| {
+        Failure::of_end(
+            format!("cannot make a temporary folder: {error}"),
+            &error,
+            code::TARGET,
+        )
+    })?;
+    let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
+    let limit = RateLimit::unlimited(Arc::clone(&clock));
+    let mover = EngineMover::new(
+        Arc::clone(&source),
+        Arc::clone(&tree),
+        scratch.path().to_owned(),
+        limit,
+    );
+    let mut options = WorkOptions::default();
+    if let Some(lease) = args.lease {
+        options.lease = lease;
+        options.poll = options.poll.min(lease / POLLS_PER_LEASE);
+    }
+    let store = Arc::new(store);
+    let seed = store.worker().0;
+    let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, seed);
+    let ends = Ends::new(source, tree, target.path.clone());
+    let crew = Crew::new(
+        ends,
+        (Arc::clone(&store), Arc::new(queue)),
+        Arc::new(mover),
+        clock,
+        options,
+    );
+    let crew = crew.about(Beat {
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        process: std::process::id(),
+        ..Beat::default()
+    });
+    let ended = until_done(&crew, &mut signals).await.map_err(fail)?;
+    if ended == Ended::Stopped {
+        return Err(
+            Failure::new(code::INTERRUPTED, "this worker stopped; the job is not complete").hint(format!(
+                "`ropeway fleet work {}` goes on, here or elsewhere",
+                target.shown
+            )),
+        );
+    }
+    let status = reader.status(&store).await.map_err(fail)?.unwrap_or(status);
+    Ok(report(args, &crew, &store, &status))
+}
+
+/// Works until the job is complete, or until a signal. A second signal ends the process at once.
+async fn until_done(crew: &Crew, signals: &mut Signals) -> ropeway_fleet::error::Result<Ended> {
+    let mut working = pin!(crew.work());
+    tokio::select! {
+        biased;
+        ended = &mut working => return ended,
+        () = signals.stop() => {}
+    }
+    crew.stop.store(true, Ordering::Release);
+    crate::ui::messages::print_stderr(
+        "stopping; the files in hand are finished first (interrupt again to stop at once)",
+    );
+    tokio::select! {
+        biased;
+        ended = working => ended,
+        () = signals.stop() => std::process::exit(i32::from(code::INTERRUPTED)),
+    }
+}
+
+/// Prints what the job came to, and returns the exit code.
+fn report(args: &FleetWorkArgs, crew: &Crew, store: &Store, status: &Status) -> u8 {
+    let mut printer = Printer::new(args.json);
+    let files = crew.counters.files.load(Ordering::Relaxed);
+    let bytes = crew.counters.bytes.load(Ordering::Relaxed);
+    let sums = &status.sums;
+    printer.line(&format!(
+        "complete · {} files, {} in {} folders · {} tasks · this worker copied {} files, {}",
+        format::count(sums.files),
+        format::bytes(sums.bytes),
+        format::count(sums.folders),
+        format::count(status.tasks_done),
+        format::count(files),
+        format::bytes(bytes),
+    ));
+    let fields = json!({
+        "worker": store.worker().to_string(), "files": files, "bytes": bytes, "failed": status.failed, "sums": sums,
+    });
+    if let serde_json::Value::Object(fields) = fields {
+        printer.object("fleet_worker", fields);
+    }
+    printer.done();
+    if status.failed > 0 {
+        let message = format!("{} files or folders failed", status.failed);
+        let hint = format!(
+            "`ropeway fleet status {0} --failures` lists them, `ropeway fleet resume {0}` tries them again",
+            status.target
+        );
+        printer.fail(&Failure::new(code::SOME_FAILED, message).hint(hint));
+    }
+    printer.finish()
+}

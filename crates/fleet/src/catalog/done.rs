@@ -1,0 +1,155 @@
+//! What the catalog says of a task that is done.
+
+use crate::codec::{Reader, put_number};
+use crate::task::TaskId;
+
+/// Sums over nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Sums {
+    /// Nodes that are no folders.
+    pub files: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+    /// Files that this claim copied.
+    pub copied: u64,
+    /// Bytes of these copies.
+    pub copied_bytes: u64,
+    /// Files that failed, and folders that could not be listed.
+    pub failed: u64,
+    /// Nodes left out on purpose.
+    pub skipped: u64,
+    /// Folders.
+    pub folders: u64,
+    /// Files with several names that are left to the phase of links.
+    pub linked: u64,
+    /// Names on the target that the source does not have.
+    pub extra: u64,
+    /// Nodes that were removed.
+    pub deleted: u64,
+}
+
+impl Sums {
+    const COUNT: usize = 10;
+
+    fn as_array(&self) -> [u64; Self::COUNT] {
+        [
+            self.files,
+            self.bytes,
+            self.copied,
+            self.copied_bytes,
+            self.failed,
+            self.skipped,
+            self.folders,
+            self.linked,
+            self.extra,
+            self.deleted,
+        ]
+    }
+
+    fn of_array(sums: [u64; Self::COUNT]) -> Self {
+        let [
+            files,
+            bytes,
+            copied,
+            copied_bytes,
+            failed,
+            skipped,
+            folders,
+            linked,
+            extra,
+            deleted,
+        ] = sums;
+        Self {
+            files,
+            bytes,
+            copied,
+            copied_bytes,
+            failed,
+            skipped,
+            folders,
+            linked,
+            extra,
+            deleted,
+        }
+    }
+
+    /// Adds other sums.
+    pub fn add(&mut self, other: &Self) {
+        let (own, other) = (self.as_array(), other.as_array());
+        *self = Self::of_array(std::array::from_fn(|at| own[at].saturating_add(other[at])));
+    }
+}
+
+/// The content of `done/TASK`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Round of the task.
+    pub round: u32,
+    /// What it came to.
+    pub sums: Sums,
+    /// Tasks that it gave away, whichever claim of it did.
+    pub given: Vec<TaskId>,
+}
+
+impl Done {
+    /// Returns its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_number(&mut out, u64::from(self.round));
+        self.sums
+            .as_array()
+            .iter()
+            .for_each(|sum| put_number(&mut out, *sum));
+        put_number(&mut out, self.given.len() as u64);
+        self.given.iter().for_each(|task| out.extend_from_slice(&task.0));
+        out
+    }
+
+    /// Parses the bytes; `None` if they are something else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let round = u32::try_from(reader.number()?).ok()?;
+        let mut sums = [0; Sums::COUNT];
+        for sum in &mut sums {
+            *sum = reader.number()?;
+        }
+        let count = reader.count()?;
+        let mut given = Vec::new();
+        for _ in 0..count {
+            given.push(TaskId(reader.take(16)?.try_into().ok()?));
+        }
+        reader.end()?;
+        Some(Self {
+            round,
+            sums: Sums::of_array(sums),
+            given,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_read_as_written() {
+        let sums = Sums {
+            files: 3,
+            bytes: u64::MAX,
+            deleted: 9,
+            ..Sums::default()
+        };
+        let done = Done {
+            round: 7,
+            sums,
+            given: vec![TaskId([1; 16]), TaskId([2; 16])],
+        };
+        assert_eq!(Done::decode(&done.encode()), Some(done.clone()));
+        for end in 0..done.encode().len() {
+            assert_eq!(Done::decode(&done.encode()[..end]), None);
+        }
+        let mut twice = sums;
+        twice.add(&sums);
+        assert_eq!((twice.files, twice.bytes, twice.deleted), (6, u64::MAX, 18));
+    }
+}

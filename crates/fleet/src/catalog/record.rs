@@ -1,0 +1,137 @@
+//! What the catalog keeps of one node.
+
+use ropeway_vfs::{ContentHash, FileId, RelPath};
+
+use crate::codec::{Reader, put_bytes, put_number, put_optional, put_signed};
+
+/// What became of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It was copied, and is durable under its name in the stage of the claim: the number of that
+    /// name.
+    Copied {
+        /// Number of the file in the stage.
+        staged: u32,
+    },
+    /// It was equal on the target already.
+    Equal,
+    /// It was left out on purpose, like a socket.
+    Skipped,
+    /// It failed, with the reason. It is tried again by `resume`.
+    Failed(String),
+    /// A folder, whose attributes are set at the end.
+    Folder,
+    /// A file with several names, which is made at the end.
+    Linked(FileId),
+    /// A name of the target that the source does not have.
+    Extra,
+    /// A part of a large file is written and durable.
+    Part {
+        /// First byte.
+        offset: u64,
+    },
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its path in the source.
+    pub path: RelPath,
+    /// Size in bytes, of a part its length.
+    pub size: u64,
+    /// Time of last change of the copied version, in nanoseconds since 1970.
+    pub modified: i64,
+    /// BLAKE3 hash of the content, where it was read. Of a part, the chaining value of its tree.
+    pub hash: Option<ContentHash>,
+    /// What became of it.
+    pub state: State,
+}
+
+impl Record {
+    /// Makes a record without a hash.
+    pub fn new(path: RelPath, size: u64, modified: i64, state: State) -> Self {
+        Self {
+            path,
+            size,
+            modified,
+            hash: None,
+            state,
+        }
+    }
+
+    /// Appends the record. `before` is the path of the record before it: paths share their begin.
+    pub(super) fn put(&self, out: &mut Vec<u8>, before: &[u8]) {
+        let path = self.path.as_bytes();
+        let shared = path
+            .iter()
+            .zip(before)
+            .take_while(|(one, two)| one == two)
+            .count();
+        put_number(out, shared as u64);
+        put_bytes(out, &path[shared..]);
+        put_number(out, self.size);
+        put_signed(out, self.modified);
+        put_optional(out, self.hash.as_ref().map(<[u8; 32]>::as_slice));
+        match &self.state {
+            State::Copied { staged } => {
+                out.push(0);
+                put_number(out, u64::from(*staged));
+            }
+            State::Equal => out.push(1),
+            State::Skipped => out.push(2),
+            State::Failed(reason) => {
+                out.push(3);
+                put_bytes(out, reason.as_bytes());
+            }
+            State::Folder => out.push(4),
+            State::Linked(id) => {
+                out.push(5);
+                put_number(out, id.volume);
+                put_number(out, id.index);
+            }
+            State::Extra => out.push(6),
+            State::Part { offset } => {
+                out.push(7);
+                put_number(out, *offset);
+            }
+        }
+    }
+
+    /// Reads a record; `None` if the bytes are none.
+    pub(super) fn get(reader: &mut Reader<'_>, before: &[u8]) -> Option<Self> {
+        let shared = usize::try_from(reader.number()?).ok()?;
+        let mut path = before.get(..shared)?.to_vec();
+        path.extend_from_slice(reader.bytes()?);
+        let path = RelPath::parse(&path)?;
+        let (size, modified) = (reader.number()?, reader.signed()?);
+        let hash = match reader.optional()? {
+            Some(bytes) => Some(bytes.try_into().ok()?),
+            None => None,
+        };
+        let state = match reader.byte()? {
+            0 => State::Copied {
+                staged: u32::try_from(reader.number()?).ok()?,
+            },
+            1 => State::Equal,
+            2 => State::Skipped,
+            3 => State::Failed(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            4 => State::Folder,
+            5 => State::Linked(FileId {
+                volume: reader.number()?,
+                index: reader.number()?,
+            }),
+            6 => State::Extra,
+            7 => State::Part {
+                offset: reader.number()?,
+            },
+            _ => return None,
+        };
+        Some(Self {
+            path,
+            size,
+            modified,
+            hash,
+            state,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! What follows from the files of the catalog.
+//!
+//! A replay may see a file again, and sees files in any order: each counts once.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::catalog::done::{Done, Sums};
+use crate::task::TaskId;
+
+/// The state of a job as the catalog tells it.
+///
+/// It holds about 100 bytes for each task, so 100 MB for a million.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    done: HashMap<TaskId, Done>,
+    sums: Sums,
+    /// What failed in each round. A resume tries all of it again, in the next round.
+    failed: BTreeMap<u32, u64>,
+}
+
+impl Replay {
+    /// Adds what is known of a task that is done.
+    pub fn add(&mut self, task: TaskId, done: Done) {
+        if let std::collections::hash_map::Entry::Vacant(place) = self.done.entry(task) {
+            self.sums.add(&done.sums);
+            *self.failed.entry(done.round).or_insert(0) += done.sums.failed;
+            place.insert(done);
+        }
+    }
+
+    /// Whether a task is known to be done.
+    pub fn is_done(&self, task: TaskId) -> bool {
+        self.done.contains_key(&task)
+    }
+
+    /// Returns the number of tasks that are done.
+    pub fn count(&self) -> usize {
+        self.done.len()
+    }
+
+    /// Returns the sums over all tasks that are done.
+    pub fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    /// Returns how many nodes failed in a round.
+    pub fn failed_in(&self, round: u32) -> u64 {
+        self.failed.get(&round).copied().unwrap_or(0)
+    }
+
+    /// Returns the round of a task that is done.
+    pub fn round_of(&self, task: TaskId) -> Option<u32> {
+        self.done.get(&task).map(|done| done.round)
+    }
+
+    /// Returns the tasks that are not done, of those that begin at `roots`. A task that is not done
+    /// may have given away further ones.
+    pub fn open(&self, roots: impl IntoIterator<Item = TaskId>) -> Vec<TaskId> {
+        let (mut open, mut known) = (Vec::new(), HashSet::new());
+        let mut stack: Vec<TaskId> = roots.into_iter().collect();
+        while let Some(task) = stack.pop() {
+            if !known.insert(task) {
+                continue;
+            }
+            match self.done.get(&task) {
+                Some(done) => stack.extend(&done.given),
+                None => open.push(task),
+            }
+        }
+        open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u8) -> TaskId {
+        TaskId([number; 16])
+    }
+
+    fn done(files: u64, given: &[u8]) -> Done {
+        Done {
+            round: 0,
+            sums: Sums {
+                files,
+                ..Sums::default()
+            },
+            given: given.iter().map(|number| id(*number)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_replay_counts_each_task_once_in_any_order() {
+        let all = [
+            (1, done(1, &[2, 3])),
+            (2, done(10, &[])),
+            (3, done(100, &[4])),
+            (4, done(1_000, &[])),
+        ];
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..50 {
+            let mut seen: Vec<_> = all.iter().chain(&all).cloned().collect();
+            random.shuffle(&mut seen);
+            let mut replay = Replay::default();
+            seen.into_iter()
+                .for_each(|(task, done)| replay.add(id(task), done));
+            assert_eq!((replay.count(), replay.sums().files), (4, 1_111));
+            assert!(replay.open([id(1)]).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_job_is_open_until_every_task_that_was_given_away_is_done() {
+        let mut replay = Replay::default();
+        assert_eq!(replay.open([id(1)]), [id(1)]);
+        replay.add(id(1), done(0, &[2, 3]));
+        replay.add(id(2), done(0, &[]));
+        assert_eq!(replay.open([id(1)]), [id(3)]);
+        replay.add(id(3), done(0, &[1]));
+        assert!(replay.open([id(1)]).is_empty());
+    }
+}

@@ -1,0 +1,320 @@
+//! Segments: blocks of records, each compressed and with a checksum.
+//!
+//! ```text
+//!   block    magic "RwFc" | bytes stored (u32) | bytes inside (u32) | checksum (16) | LZ4 block
+//!   inside   kind (1) | count | records, each path sharing the begin of the one before it
+//!                             | or tasks that the claim gave away
+//! ```
+//!
+//! Numbers are little-endian. The checksum is the first half of the BLAKE3 hash of both lengths and
+//! the stored bytes. A segment may be appended to; a block that is cut off or damaged ends it
+//! ([`Tail::Torn`]). Nothing behind such a block is used, since blocks count in their order.
+
+use std::fmt;
+
+use crate::catalog::record::Record;
+use crate::claim::{ClaimId, number};
+use crate::codec::{Reader, put_bytes, put_number};
+use crate::task::Task;
+
+const MAGIC: &[u8; 4] = b"RwFc";
+
+const HEAD: usize = 4 + 4 + 4 + 16;
+
+/// Largest block before compression. A reader allocates no more, whatever a block says.
+pub const BLOCK_MAX: usize = 8 << 20;
+
+/// Name of a segment: its claim, and its number within the claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SegmentId {
+    /// The claim that published it.
+    pub claim: ClaimId,
+    /// Number within the claim, from 0.
+    pub number: u32,
+}
+
+impl SegmentId {
+    /// Parses what `Display` writes.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let (claim, rest) = text.split_at_checked(text.len().checked_sub(9)?)?;
+        Some(Self {
+            claim: ClaimId::parse(claim)?,
+            number: number(rest.strip_prefix(b".")?)?,
+        })
+    }
+}
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:08x}", self.claim, self.number)
+    }
+}
+
+/// The content of one block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// What became of nodes.
+    Records(Vec<Record>),
+    /// Tasks that the claim gave away.
+    Given(Vec<Task>),
+}
+
+/// How the blocks of a segment end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// At the end of the last block.
+    Clean,
+    /// In a block that is cut off or damaged.
+    Torn {
+        /// Where that block begins.
+        at: usize,
+    },
+}
+
+/// Appends blocks for all records, and for all tasks that are given away.
+pub fn encode(out: &mut Vec<u8>, records: &[Record], given: &[Task]) {
+    let mut rest = records;
+    while !rest.is_empty() {
+        let mut inside = Vec::new();
+        let (mut count, mut before): (usize, &[u8]) = (0, &[]);
+        for record in rest {
+            if count > 0 && inside.len() > BLOCK_MAX / 8 {
+                break;
+            }
+            record.put(&mut inside, before);
+            before = record.path.as_bytes();
+            count += 1;
+        }
+        put_block(out, 1, count, &inside);
+        rest = &rest[count..];
+    }
+    if !given.is_empty() {
+        let mut inside = Vec::new();
+        given
+            .iter()
+            .for_each(|task| put_bytes(&mut inside, &task.encode()));
+        put_block(out, 2, given.len(), &inside);
+    }
+}
+
+fn put_block(out: &mut Vec<u8>, kind: u8, count: usize, items: &[u8]) {
+    let mut inside = vec![kind];
+    put_number(&mut inside, count as u64);
+    inside.extend_from_slice(items);
+    assert!(
+        inside.len() <= BLOCK_MAX,
+        "a block has a bound, and so have its items"
+    );
+    let stored = lz4_flex::block::compress(&inside);
+    let lengths = (stored.len() as u32, inside.len() as u32);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&lengths.0.to_le_bytes());
+    out.extend_from_slice(&lengths.1.to_le_bytes());
+    out.extend_from_slice(&checksum(lengths, &stored));
+    out.extend_from_slice(&stored);
+}
+
+fn checksum((stored_len, inside_len): (u32, u32), stored: &[u8]) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&stored_len.to_le_bytes());
+    hasher.update(&inside_len.to_le_bytes());
+    hasher.update(stored);
+    let mut sum = [0; 16];
+    sum.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    sum
+}
+
+/// Reads the blocks of a segment.
+pub struct SegmentReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    tail: Tail,
+}
+
+impl<'a> SegmentReader<'a> {
+    /// Reads from the bytes of a segment.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            at: 0,
+            tail: Tail::Clean,
+        }
+    }
+
+    /// Returns how the segment ends, once all blocks were read.
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    fn block(&mut self) -> Option<Block> {
+        let mut reader = Reader::new(&self.bytes[self.at..]);
+        let word = |reader: &mut Reader<'_>| Some(u32::from_le_bytes(reader.take(4)?.try_into().ok()?));
+        reader.take(4).filter(|magic| *magic == MAGIC)?;
+        let lengths = (word(&mut reader)?, word(&mut reader)?);
+        let sum = reader.take(16)?;
+        let stored = reader.take(usize::try_from(lengths.0).ok()?)?;
+        let inside_len = usize::try_from(lengths.1)
+            .ok()
+            .filter(|length| *length <= BLOCK_MAX)?;
+        (checksum(lengths, stored) == sum).then_some(())?;
+        let inside = lz4_flex::block::decompress(stored, inside_len).ok()?;
+        let block = parse(&inside)?;
+        self.at += HEAD + stored.len();
+        Some(block)
+    }
+}
+
+impl Iterator for SegmentReader<'_> {
+    type Item = Block;
+
+    fn next(&mut self) -> Option<Block> {
+        if self.at == self.bytes.len() || self.tail != Tail::Clean {
+            return None;
+        }
+        let block = self.block();
+        if block.is_none() {
+            self.tail = Tail::Torn { at: self.at };
+        }
+        block
+    }
+}
+
+fn parse(inside: &[u8]) -> Option<Block> {
+    let mut reader = Reader::new(inside);
+    let kind = reader.byte()?;
+    let count = reader.count()?;
+    let block = match kind {
+        1 => {
+            // Grown as records are read: a record takes far more memory than its first byte.
+            let mut records: Vec<Record> = Vec::new();
+            for _ in 0..count {
+                let before = records.last().map_or(&[][..], |record| record.path.as_bytes());
+                let record = Record::get(&mut reader, before)?;
+                records.push(record);
+            }
+            Block::Records(records)
+        }
+        2 => {
+            let mut tasks = Vec::new();
+            for _ in 0..count {
+                tasks.push(Task::decode(reader.bytes()?)?);
+            }
+            Block::Given(tasks)
+        }
+        _ => return None,
+    };
+    reader.end()?;
+    Some(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ropeway_vfs::{FileId, RelPath};
+
+    use super::*;
+    use crate::catalog::record::State;
+
+    fn record() -> impl Strategy<Value = Record> {
+        let state = prop_oneof![
+            any::<u32>().prop_map(|staged| State::Copied { staged }),
+            Just(State::Equal),
+            Just(State::Skipped),
+            "[a-z ]{0,20}".prop_map(State::Failed),
+            Just(State::Folder),
+            (any::<u64>(), any::<u64>()).prop_map(|(volume, index)| State::Linked(FileId { volume, index })),
+            Just(State::Extra),
+            any::<u64>().prop_map(|offset| State::Part { offset }),
+        ];
+        (
+            "[a-c]{1,3}(/[a-c]{1,3}){0,3}",
+            any::<u64>(),
+            any::<i64>(),
+            any::<Option<[u8; 32]>>(),
+            state,
+        )
+            .prop_map(|(path, size, modified, hash, state)| Record {
+                path: RelPath::parse(path.as_bytes()).unwrap(),
+                size,
+                modified,
+                hash,
+                state,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn segments_are_read_as_written(records in prop::collection::vec(record(), 1..30), cut: u16) {
+            let given = vec![Task::root()];
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &records, &given);
+            let first = bytes.len();
+            encode(&mut bytes, &records[..1], &[]);
+            let mut reader = SegmentReader::new(&bytes);
+            let expected = [Block::Records(records.clone()), Block::Given(given), Block::Records(records[..1].to_vec())];
+            prop_assert_eq!(reader.by_ref().collect::<Vec<_>>(), &expected);
+            prop_assert_eq!(reader.tail(), Tail::Clean);
+            // A tail that is cut off takes nothing of what is before it.
+            let end = first + usize::from(cut) % (bytes.len() - first);
+            let mut torn = SegmentReader::new(&bytes[..end]);
+            prop_assert_eq!(torn.by_ref().count(), 2);
+            prop_assert_eq!(torn.tail(), if end == first { Tail::Clean } else { Tail::Torn { at: first } });
+        }
+
+        #[test]
+        fn a_changed_bit_is_found(records in prop::collection::vec(record(), 1..10), place: usize, bit in 0..8_u32) {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &records, &[]);
+            let place = place % bytes.len();
+            bytes[place] ^= 1_u8 << bit;
+            let mut reader = SegmentReader::new(&bytes);
+            prop_assert_eq!(reader.by_ref().count(), 0);
+            prop_assert_eq!(reader.tail(), Tail::Torn { at: 0 });
+        }
+
+        #[test]
+        fn hostile_segments_never_panic(bytes: Vec<u8>) {
+            let _ = SegmentReader::new(&bytes).count();
+            let _ = parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn names_of_segments_are_read_back() {
+        let id = SegmentId {
+            claim: ClaimId::parse(format!("{}.00000002", "0a".repeat(16)).as_bytes()).unwrap(),
+            number: 77,
+        };
+        assert_eq!(SegmentId::parse(id.to_string().as_bytes()), Some(id));
+        assert_eq!(SegmentId::parse(b"x"), None);
+    }
+
+    #[test]
+    fn many_records_become_many_blocks_and_little_space() {
+        let path =
+            |number: u64| RelPath::parse(format!("some/folder/file-{number:07}.jpg").as_bytes()).unwrap();
+        let records: Vec<_> = (0..100_000)
+            .map(|number| {
+                Record::new(
+                    path(number),
+                    4_000 + number,
+                    1_700_000_000_000 + number as i64,
+                    State::Equal,
+                )
+            })
+            .collect();
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &records, &[]);
+        let blocks: Vec<Block> = SegmentReader::new(&bytes).collect();
+        assert!(blocks.len() > 1);
+        let read: usize = blocks
+            .iter()
+            .map(|block| match block {
+                Block::Records(records) => records.len(),
+                Block::Given(_) => 0,
+            })
+            .sum();
+        assert_eq!(read, records.len());
+        assert!(bytes.len() < 20 * records.len(), "{} bytes", bytes.len());
+    }
+}

@@ -1,0 +1,128 @@
+//! What a job needs next, from what is done.
+//!
+//! There is no process that must live: every worker that finds nothing to do asks [`next`], and all
+//! of them come to the same answer. Making a task twice makes it once ([`crate::task::TaskId`]).
+
+use std::collections::HashSet;
+
+use crate::catalog::Replay;
+use crate::task::{Task, TaskId, Work};
+
+/// Files with several names for one task of links: what a worker holds in memory, about 200 bytes
+/// each.
+const LINKS_EACH: u64 = 100_000;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Others are at work.
+    Wait,
+    /// Make these tasks.
+    Make(Vec<Task>),
+    /// Everything is done.
+    Finished,
+}
+
+/// The state of a job.
+#[derive(Debug)]
+pub struct Situation<'a> {
+    /// What is done.
+    pub replay: &'a Replay,
+    /// Tasks that exist and may not be done.
+    pub tasks: &'a HashSet<TaskId>,
+    /// The tasks that each resume added.
+    pub rounds: &'a [Vec<Task>],
+}
+
+/// Returns what the job needs next.
+pub fn next(situation: &Situation<'_>) -> Plan {
+    let first = [Task::root()];
+    let roots = first.iter().chain(situation.rounds.iter().flatten());
+    let missing = |tasks: Vec<Task>| {
+        let exists = |task: &Task| {
+            let id = task.id();
+            situation.tasks.contains(&id) || situation.replay.is_done(id)
+        };
+        let missing: Vec<Task> = tasks.into_iter().filter(|task| !exists(task)).collect();
+        match missing.is_empty() {
+            true => Plan::Wait,
+            false => Plan::Make(missing),
+        }
+    };
+    // Not by the list of tasks: a listing is not one moment.
+    if !situation.replay.open(roots.clone().map(Task::id)).is_empty() {
+        return missing(roots.cloned().collect());
+    }
+    for phase in late(situation) {
+        let is_done = |task: &Task| situation.replay.is_done(task.id());
+        if !phase.iter().all(is_done) {
+            return missing(phase);
+        }
+    }
+    Plan::Finished
+}
+
+fn late(situation: &Situation<'_>) -> Vec<Vec<Task>> {
+    late_tasks(situation.rounds.len() as u32, situation.replay.sums().linked)
+}
+
+/// Returns the tasks of the late phases of a round, in order. `linked`: files with several names.
+pub fn late_tasks(round: u32, linked: u64) -> Vec<Vec<Task>> {
+    let task = |work| Task { round, work };
+    let shards = linked.div_ceil(LINKS_EACH).min(u64::from(u32::MAX)) as u32;
+    let links = (0..shards).map(|shard| task(Work::Links { shard, shards }));
+    vec![links.collect(), vec![task(Work::FolderTimes)]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{Done, Sums};
+
+    fn done(linked: u64, given: Vec<TaskId>) -> Done {
+        Done {
+            round: 0,
+            sums: Sums {
+                linked,
+                ..Sums::default()
+            },
+            given,
+        }
+    }
+
+    #[test]
+    fn phases_follow_each_other_and_a_resume_begins_them_again() {
+        let (mut replay, mut tasks, mut rounds) = (Replay::default(), HashSet::new(), Vec::new());
+        let ask = |replay: &Replay, tasks: &HashSet<TaskId>, rounds: &[Vec<Task>]| {
+            next(&Situation {
+                replay,
+                tasks,
+                rounds,
+            })
+        };
+        assert_eq!(ask(&replay, &tasks, &rounds), Plan::Make(vec![Task::root()]));
+        tasks.insert(Task::root().id());
+        assert_eq!(ask(&replay, &tasks, &rounds), Plan::Wait);
+        let child = TaskId([9; 16]);
+        replay.add(Task::root().id(), done(3, vec![child]));
+        tasks.clear();
+        // The list of tasks is empty, and yet something is open.
+        assert_eq!(ask(&replay, &tasks, &rounds), Plan::Wait);
+        replay.add(child, done(0, Vec::new()));
+        for round in 0..2 {
+            let late = |work| Task { round, work };
+            for task in [late(Work::Links { shard: 0, shards: 1 }), late(Work::FolderTimes)] {
+                assert_eq!(ask(&replay, &tasks, &rounds), Plan::Make(vec![task.clone()]));
+                replay.add(task.id(), done(0, Vec::new()));
+            }
+            assert_eq!(ask(&replay, &tasks, &rounds), Plan::Finished);
+            let again = Task {
+                round: round + 1,
+                ..Task::root()
+            };
+            rounds.push(vec![again.clone()]);
+            assert_eq!(ask(&replay, &tasks, &rounds), Plan::Make(vec![again.clone()]));
+            replay.add(again.id(), done(0, Vec::new()));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Why work of a fleet ends.
+
+use ropeway_vfs::{End, EndError, ErrorKind};
+
+use crate::claim::ClaimError;
+
+/// Work could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation on an end failed.
+    #[error("{}", .0.error)]
+    End(EndError),
+    /// The claim is over.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// A file of the catalog is not what it should be.
+    #[error("{0} in the catalog is damaged")]
+    Damaged(String),
+    /// The worker was asked to stop.
+    #[error("interrupted")]
+    Stopped,
+}
+
+/// `Result` with this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Makes an error of the target or of the catalog, which lies beside it.
+    pub fn target(error: ropeway_vfs::Error) -> Self {
+        Self::End(EndError::on_target(error))
+    }
+
+    /// Makes an error of the source.
+    pub fn source(error: ropeway_vfs::Error) -> Self {
+        Self::End(EndError::on_source(error))
+    }
+
+    /// Whether only this claim is over, and not the work of this worker.
+    pub fn ends_claim_only(&self) -> bool {
+        matches!(self, Self::Claim(_))
+    }
+
+    /// Returns the kind of the error of a tree, and the end.
+    pub fn kind(&self) -> Option<(ErrorKind, End)> {
+        match self {
+            Self::End(EndError { end, error }) => Some((error.kind, *end)),
+            _ => None,
+        }
+    }
+}

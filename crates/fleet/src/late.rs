@@ -1,0 +1,162 @@
+//! The late passes: what can be done only when all files are there.
+//!
+//! * **Folders** get their attributes, the deepest first: a folder that becomes read-only must not
+//!   be in the way of those below it, and nothing may change its time afterwards ([`Folders`]).
+//! * **Files with several names** are grouped by (device, inode). Each group belongs to one task,
+//!   whichever folders its names are in, so no two workers make the same link ([`Groups`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ropeway_vfs::{FileId, RelPath};
+
+/// Folders in memory at once. With paths of 100 bytes they take about 30 MiB.
+const FOLDERS_MAX: usize = 200_000;
+
+/// Collects folders over one or several passes through the catalog, the deepest first.
+#[derive(Debug)]
+pub struct Folders {
+    held_max: usize,
+    /// Only folders before this place are wanted: deeper ones are done. The order is that of
+    /// [`place`].
+    end: Option<(usize, RelPath)>,
+    held: BTreeSet<(usize, RelPath)>,
+    overflow: bool,
+}
+
+/// Returns where a folder stands: by depth, then by path.
+fn place(path: RelPath) -> (usize, RelPath) {
+    (path.components().count(), path)
+}
+
+impl Default for Folders {
+    fn default() -> Self {
+        Self::new(FOLDERS_MAX)
+    }
+}
+
+impl Folders {
+    /// Makes an empty collection that holds at most `held_max` folders.
+    pub fn new(held_max: usize) -> Self {
+        Self {
+            held_max: held_max.max(1),
+            end: None,
+            held: BTreeSet::new(),
+            overflow: false,
+        }
+    }
+
+    /// Adds a folder. Of too many the deepest are kept.
+    pub fn add(&mut self, path: RelPath) {
+        let place = place(path);
+        if self.end.as_ref().is_some_and(|end| place >= *end) {
+            return;
+        }
+        self.held.insert(place);
+        if self.held.len() > self.held_max {
+            self.overflow = true;
+            self.held.pop_first();
+        }
+    }
+
+    /// Ends a pass: returns the folders to handle now, the deepest first, and whether another pass
+    /// is needed.
+    pub fn take(&mut self) -> (Vec<RelPath>, bool) {
+        let again = std::mem::take(&mut self.overflow);
+        self.end = self.held.first().cloned();
+        let held = std::mem::take(&mut self.held);
+        (held.into_iter().rev().map(|(_, path)| path).collect(), again)
+    }
+}
+
+/// Returns which of `shards` tasks makes the names of a file.
+pub fn owner_of(id: FileId, shards: u32) -> u32 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&id.volume.to_le_bytes());
+    bytes[8..].copy_from_slice(&id.index.to_le_bytes());
+    let hash = blake3::hash(&bytes);
+    let (head, _) = hash.as_bytes().split_at(8);
+    let number = head
+        .iter()
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    (number % u64::from(shards.max(1))) as u32
+}
+
+/// The files with several names of one task.
+#[derive(Debug)]
+pub struct Groups {
+    shard: u32,
+    shards: u32,
+    groups: BTreeMap<FileId, BTreeSet<RelPath>>,
+}
+
+impl Groups {
+    /// Makes the empty groups of one task of `shards`.
+    pub fn new(shard: u32, shards: u32) -> Self {
+        Self {
+            shard,
+            shards,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a name of a file, if the file is one of this task's.
+    pub fn add(&mut self, id: FileId, path: RelPath) {
+        if owner_of(id, self.shards) == self.shard {
+            self.groups.entry(id).or_default().insert(path);
+        }
+    }
+
+    /// Returns the names of each file, sorted. The first is copied, the others become links to it.
+    pub fn finish(self) -> impl Iterator<Item = Vec<RelPath>> {
+        self.groups.into_values().map(|paths| paths.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn folders_come_deepest_first_in_as_many_passes_as_memory_needs() {
+        let all = ["", "a", "a/b", "a/b/c", "d", "d/e", "f", "a/b/c/g"].map(path);
+        for held_max in 1..10 {
+            let mut folders = Folders::new(held_max);
+            let mut order = Vec::new();
+            loop {
+                // The catalog may name a folder twice.
+                all.iter().chain(&all).cloned().for_each(|path| folders.add(path));
+                let (now, again) = folders.take();
+                assert!(now.len() <= held_max);
+                order.extend(now);
+                if !again {
+                    break;
+                }
+            }
+            assert_eq!(order.len(), all.len(), "{held_max}: {order:?}");
+            assert!(order.is_sorted_by_key(|path| std::cmp::Reverse(path.components().count())));
+        }
+    }
+
+    #[test]
+    fn each_file_belongs_to_one_task_and_has_all_its_names_there() {
+        let id = |index| FileId { volume: 1, index };
+        let mut sizes = Vec::new();
+        for shard in 0..4 {
+            let mut groups = Groups::new(shard, 4);
+            for index in 0..100 {
+                groups.add(id(index), path(&format!("z{index}")));
+                groups.add(id(index), path(&format!("a{index}")));
+                groups.add(id(index), path(&format!("a{index}")));
+            }
+            let found: Vec<_> = groups.finish().collect();
+            assert!(found.iter().all(|names| names.len() == 2 && names[0] < names[1]));
+            sizes.push(found.len());
+        }
+        assert_eq!(sizes.iter().sum::<usize>(), 100);
+        assert!(sizes.iter().all(|size| *size > 10), "{sizes:?}");
+    }
+}

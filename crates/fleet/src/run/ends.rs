@@ -1,0 +1,117 @@
+//! The two ends of a job, and where a node of the source goes.
+
+use std::sync::Arc;
+
+use ropeway_plan::names::NameError;
+use ropeway_plan::{NameMap, NamePolicy, Rules};
+use ropeway_vfs::{
+    Error, ErrorKind, Kind, Metadata, MetadataChange, Op, Preserve, RelPath, SDDL_XATTR, Tree, Xattr,
+};
+
+/// Permission bits that the owner of a folder needs to fill it.
+const OWNER_ALL: u32 = 0o700;
+
+/// Permission bits of a folder whose source has none, as the copy engine gives them.
+const FOLDER_MODE: u32 = 0o755;
+
+/// Source and target of a job.
+pub struct Ends {
+    /// The tree to read. Its root is what is copied.
+    pub source: Arc<dyn Tree>,
+    /// The tree that holds target and catalog.
+    pub target: Arc<dyn Tree>,
+    /// The folder to copy into, in that tree. The root if the catalog lies inside.
+    pub target_root: RelPath,
+    /// Attributes to keep.
+    pub preserve: Preserve,
+    pub(crate) names: NameMap,
+    pub(crate) rules: Rules,
+}
+
+impl Ends {
+    /// Makes the ends, with names mapped where the target has other rules.
+    pub fn new(source: Arc<dyn Tree>, target: Arc<dyn Tree>, target_root: RelPath) -> Self {
+        let (from, to) = (source.capabilities(), target.capabilities());
+        Self {
+            names: NameMap::new(from, to, NamePolicy::Auto),
+            rules: Rules::between(from, to),
+            preserve: Preserve::default(),
+            source,
+            target,
+            target_root,
+        }
+    }
+
+    /// Returns the path on the target.
+    pub(crate) fn target_path(&self, source: &RelPath) -> Result<RelPath, NameError> {
+        if self.names.is_identity() {
+            source.components().try_for_each(|name| self.names.check(&name))?;
+            return Ok(self.target_root.join_path(source));
+        }
+        let mut path = self.target_root.clone();
+        for name in source.components() {
+            path = path.join(&self.names.map(&name)?.name);
+        }
+        Ok(path)
+    }
+
+    /// Returns the attributes that a node gets on the target. A creation time only where the target
+    /// can set one.
+    pub(crate) fn change_of(&self, metadata: &Metadata, mut xattrs: Option<Vec<Xattr>>) -> MetadataChange {
+        if let Some(xattrs) = &mut xattrs {
+            // An empty descriptor is one that may not be read.
+            xattrs.retain(|xattr| xattr.name != SDDL_XATTR || !xattr.value.is_empty());
+        }
+        let mut change = MetadataChange::of(metadata, &self.preserve, xattrs);
+        let target = self.target.capabilities();
+        if !target.creation_times {
+            change.created = None;
+        }
+        if metadata.is_dir() && change.mode.is_none() && target.modes {
+            change.mode = Some(FOLDER_MODE);
+        }
+        change
+    }
+
+    /// Makes a folder on the target, and those above it. Others may make the same ones at the same
+    /// time: whoever comes second finds them.
+    pub(crate) async fn make_folder(&self, path: &RelPath) -> Result<(), Error> {
+        let mut missing = vec![path.clone()];
+        while let Some(next) = missing.last() {
+            match self.target.make_dir(next, OWNER_ALL).await {
+                Ok(()) => {
+                    missing.pop();
+                }
+                Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                    self.open_up(next).await?;
+                    missing.pop();
+                }
+                Err(error) if error.kind == ErrorKind::NotFound => match next.parent() {
+                    Some(parent) if !parent.is_root() && missing.len() < 4_096 => missing.push(parent),
+                    _ => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that an existing node is a folder that can be filled. Its attributes are set at the
+    /// end.
+    async fn open_up(&self, path: &RelPath) -> Result<(), Error> {
+        let metadata = self.target.metadata(path).await?;
+        if metadata.kind != Kind::Directory {
+            return Err(Error::new(Op::MakeDir, path, ErrorKind::NotADirectory));
+        }
+        let Some(mode) = metadata.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) else {
+            return Ok(());
+        };
+        let change = MetadataChange {
+            mode: Some(mode | OWNER_ALL),
+            ..MetadataChange::default()
+        };
+        // If this is refused, the first file that does not fit tells.
+        let _ = self.target.set_metadata(path, &change).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Lists one folder of the source, and makes it on the target.
+
+use ropeway_plan::names::{Collision, FolderNames};
+use ropeway_vfs::{DirEntry, EndError, RelPath, Verdict};
+
+use super::Crew;
+use crate::cut::{Collected, Collector, Entry};
+use crate::error::{Error, Result};
+use crate::store::CATALOG_PREFIX;
+use crate::task::{NameRange, Scope};
+use crate::worker::Worker;
+
+/// Entries that are asked for at once.
+const CHUNK: usize = 1_024;
+
+/// Times the usual number of entries that a listing may have when an earlier worker gave away
+/// something below it: such a folder is not cut again. A guess, for folders that grow meanwhile.
+const INHERITED_TIMES: usize = 4;
+
+impl Crew {
+    /// Carries out the step of a listing.
+    pub(super) async fn list(&self, worker: &mut Worker, path: RelPath, scope: Scope) -> Result<()> {
+        match self.list_folder(worker, &path, &scope).await {
+            Ok(collected) => worker.listed(collected),
+            Err(Error::End(EndError { end, error })) if error.verdict() == Verdict::Skip => {
+                // A folder that vanished has nothing to copy; the job's own does not vanish.
+                let is_gone = end == ropeway_vfs::End::Source && error.kind.is_absence() && !path.is_root();
+                match is_gone {
+                    true => worker.listed(Collected::Entries(Vec::new())),
+                    false => worker.unlisted(path, error.to_string()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn list_folder(&self, worker: &mut Worker, path: &RelPath, scope: &Scope) -> Result<Collected> {
+        let source = &self.ends.source;
+        if path.is_root() && scope == &Scope::all() {
+            let metadata = source.metadata(path).await.map_err(Error::source)?;
+            worker.note_folder(path.clone(), &metadata);
+        }
+        let target = self.ends.target_path(path).map_err(|error| {
+            let kind = ropeway_vfs::ErrorKind::NameRefused;
+            let mut refused = ropeway_vfs::Error::new(ropeway_vfs::Op::MakeDir, path, kind);
+            refused.source = Some(std::io::Error::other(error.to_string()));
+            Error::target(refused)
+        })?;
+        if !target.is_root() {
+            self.ends.make_folder(&target).await.map_err(Error::target)?;
+        }
+        let collected = match scope {
+            Scope::Range(range) => self.collect(worker, path, range).await?,
+            Scope::Names(names) => {
+                let found = source.lookup(path, names).await.map_err(Error::source)?;
+                let mut entries = Vec::new();
+                for (name, found) in names.iter().zip(found) {
+                    match found {
+                        Ok(Some(metadata)) => entries.push(Entry {
+                            name: name.clone(),
+                            metadata,
+                        }),
+                        Ok(None) => {}
+                        Err(error) => worker.note_failed(path.join(name), error.to_string()),
+                    }
+                }
+                Collected::Entries(entries)
+            }
+        };
+        Ok(match collected {
+            Collected::Entries(entries) => Collected::Entries(self.without_collisions(worker, path, entries)),
+            ranges => ranges,
+        })
+    }
+
+    async fn collect(&self, worker: &mut Worker, path: &RelPath, range: &NameRange) -> Result<Collected> {
+        let times = if worker.has_inherited() {
+            INHERITED_TIMES
+        } else {
+            1
+        };
+        let max = self.options.walk.entries_max * times;
+        let random = fastrand::Rng::with_seed(self.seed);
+        let mut collector = Collector::new(range.clone(), max, random);
+        let mut listing = self.ends.source.list(path).await.map_err(Error::source)?;
+        loop {
+            let entries = listing.next(CHUNK).await.map_err(Error::source)?;
+            if entries.is_empty() {
+                return Ok(collector.finish());
+            }
+            for DirEntry { name, metadata } in entries {
+                if is_of_ropeway(&name) || !range.contains(&name) {
+                    continue;
+                }
+                match metadata {
+                    Ok(metadata) => collector.push(Entry { name, metadata }),
+                    // It was removed after the listing.
+                    Err(error) if error.kind.is_absence() => {}
+                    Err(error) => worker.note_failed(path.join(&name), error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Leaves out names that the target takes for others of the same folder.
+    fn without_collisions(&self, worker: &mut Worker, path: &RelPath, entries: Vec<Entry>) -> Vec<Entry> {
+        if self.ends.target.capabilities().case_sensitive {
+            return entries;
+        }
+        let mut names = FolderNames::new(self.ends.target.capabilities());
+        let mut kept = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let mapped = self.ends.names.map(&entry.name);
+            let collision = mapped.ok().and_then(|mapped| names.insert(&mapped.name));
+            match collision {
+                Some(Collision::Case) => {
+                    worker.note_failed(path.join(&entry.name), Collision::Case.to_string());
+                }
+                _ => kept.push(entry),
+            }
+        }
+        kept
+    }
+}
+
+/// Whether a name of the source is one of Ropeway's own: incomplete files, or a catalog.
+fn is_of_ropeway(name: &ropeway_vfs::Name) -> bool {
+    ropeway_copy::is_temporary(name) || name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes())
+}

@@ -1,0 +1,321 @@
+//! Carries out the late passes: files with several names, and attributes of folders.
+
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::{Decision, decide};
+use ropeway_vfs::{Kind, Metadata, RelPath, Verdict};
+
+use super::Crew;
+use super::mover::{Move, Moved};
+use super::takeover::staged;
+use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
+use crate::claim::ClaimId;
+use crate::error::{Error, Result};
+use crate::late::{Folders, Groups};
+use crate::task::nanoseconds;
+
+/// Files that are copied at once before their links are made.
+const GROUPS_AT_ONCE: usize = 256;
+
+/// The state of one late task.
+struct Late {
+    claim: ClaimId,
+    round: u32,
+    segments: u32,
+    staged: u32,
+    sums: Sums,
+}
+
+impl Late {
+    fn new(claim: ClaimId, round: u32) -> Self {
+        Self {
+            claim,
+            round,
+            segments: 0,
+            staged: 0,
+            sums: Sums::default(),
+        }
+    }
+
+    fn next_staged(&mut self) -> u32 {
+        self.staged += 1;
+        self.staged - 1
+    }
+}
+
+/// One file with several names, while it is made.
+struct Group {
+    /// Names that still exist in the source; the first is copied.
+    names: Vec<(RelPath, Metadata)>,
+}
+
+impl Crew {
+    /// Calls `each` for every record of the catalog.
+    async fn each_record(&self, mut each: impl FnMut(Record)) -> Result<()> {
+        for segment in self.store.segments(None).await? {
+            for block in self.store.segment(segment).await? {
+                if let Block::Records(records) = block {
+                    records.into_iter().for_each(&mut each);
+                }
+            }
+            self.counters.progress.fetch_add(1, Ordering::Relaxed);
+            if self.is_stopped() {
+                return Err(Error::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish_late(&self, late: &mut Late, records: &[Record]) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        encode(&mut bytes, records, &[]);
+        let id = SegmentId {
+            claim: late.claim,
+            number: late.segments,
+        };
+        late.segments += 1;
+        self.store.publish_segment(id, &bytes).await
+    }
+
+    async fn finish_late(&self, late: Late) -> Result<()> {
+        self.ends.target.sync().await.map_err(Error::target)?;
+        let done = Done {
+            round: late.round,
+            sums: late.sums,
+            given: Vec::new(),
+        };
+        self.store.finish(late.claim, &done).await
+    }
+
+    /// Sets the attributes of all folders, the deepest first.
+    pub(super) async fn run_folder_times(&self, claim: ClaimId, round: u32) -> Result<()> {
+        self.take_over(claim).await?;
+        let mut late = Late::new(claim, round);
+        let mut folders = Folders::default();
+        loop {
+            self.each_record(|record| {
+                if record.state == State::Folder {
+                    folders.add(record.path);
+                }
+            })
+            .await?;
+            let (now, again) = folders.take();
+            let mut failed = Vec::new();
+            for path in now {
+                if self.is_stopped() {
+                    return Err(Error::Stopped);
+                }
+                self.counters.progress.fetch_add(1, Ordering::Relaxed);
+                if let Some(reason) = self.set_folder(&path).await? {
+                    failed.push(Record::new(path, 0, 0, State::Failed(reason)));
+                }
+            }
+            late.sums.failed += failed.len() as u64;
+            self.publish_late(&mut late, &failed).await?;
+            if !again {
+                return self.finish_late(late).await;
+            }
+        }
+    }
+
+    /// Sets the attributes of one folder. Returns the reason if that failed for this folder only.
+    async fn set_folder(&self, path: &RelPath) -> Result<Option<String>> {
+        let source = &self.ends.source;
+        let metadata = match source.metadata(path).await {
+            Ok(metadata) if metadata.kind == Kind::Directory => metadata,
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind.is_absence() => return Ok(None),
+            Err(error) if error.verdict() == Verdict::Skip => return Ok(Some(error.to_string())),
+            Err(error) => return Err(Error::source(error)),
+        };
+        let wants_xattrs = self.ends.preserve.xattrs
+            && metadata.has_xattrs != Some(false)
+            && self.ends.target.capabilities().takes_xattrs();
+        let xattrs = match wants_xattrs {
+            true => source.xattrs(path).await.ok(),
+            false => None,
+        };
+        let Ok(target) = self.ends.target_path(path) else {
+            return Ok(None);
+        };
+        let change = self.ends.change_of(&metadata, xattrs);
+        match self.ends.target.set_metadata(&target, &change).await {
+            Ok(_) => Ok(None),
+            Err(error) if error.verdict() == Verdict::Skip => Ok(Some(error.to_string())),
+            Err(error) => Err(Error::target(error)),
+        }
+    }
+
+    /// Makes the files with several names of one shard.
+    pub(super) async fn run_links(
+        &self,
+        (claim, round): (ClaimId, u32),
+        (shard, shards): (u32, u32),
+    ) -> Result<()> {
+        self.take_over(claim).await?;
+        let mut late = Late::new(claim, round);
+        let mut groups = Groups::new(shard, shards);
+        self.each_record(|record| {
+            if let State::Linked(id) = record.state {
+                groups.add(id, record.path);
+            }
+        })
+        .await?;
+        let mut groups = groups.finish();
+        loop {
+            let some: Vec<Vec<RelPath>> = groups.by_ref().take(GROUPS_AT_ONCE).collect();
+            if some.is_empty() {
+                return self.finish_late(late).await;
+            }
+            if self.is_stopped() {
+                return Err(Error::Stopped);
+            }
+            self.counters.progress.fetch_add(1, Ordering::Relaxed);
+            self.make_groups(&mut late, some).await?;
+        }
+    }
+
+    async fn make_groups(&self, late: &mut Late, groups: Vec<Vec<RelPath>>) -> Result<()> {
+        let mut found = Vec::new();
+        for names in groups {
+            let mut group = Group { names: Vec::new() };
+            for path in names {
+                match self.ends.source.metadata(&path).await {
+                    Ok(metadata) if metadata.kind == Kind::File => group.names.push((path, metadata)),
+                    Ok(_) => {}
+                    Err(error) if error.verdict() == Verdict::Skip => {}
+                    Err(error) => return Err(Error::source(error)),
+                }
+            }
+            if !group.names.is_empty() {
+                found.push(group);
+            }
+        }
+        let mut records = self.copy_leaders(late, &found).await?;
+        let mut failed = Vec::new();
+        let copied = |record: &&Record| matches!(record.state, State::Copied { .. });
+        let named: Vec<Record> = records.iter().filter(copied).cloned().collect();
+        self.publish_late(late, &records).await?;
+        failed.extend(self.name_files(late.claim, &named).await?);
+        records.clear();
+        for group in &found {
+            for (path, metadata) in &group.names[1..] {
+                if let Some(reason) = self.make_link(late, group, path, metadata).await? {
+                    failed.push((path.clone(), reason));
+                }
+            }
+        }
+        late.sums.failed += failed.len() as u64;
+        let record = |(path, reason)| Record::new(path, 0, 0, State::Failed(reason));
+        records.extend(failed.into_iter().map(record));
+        self.publish_late(late, &records).await
+    }
+
+    /// Copies the first name of each file where it differs.
+    async fn copy_leaders(&self, late: &mut Late, groups: &[Group]) -> Result<Vec<Record>> {
+        let stage = self.store.stage(late.claim);
+        let (mut records, mut moves) = (Vec::new(), Vec::new());
+        for group in groups {
+            let (path, metadata) = &group.names[0];
+            late.sums.bytes += metadata.size;
+            let modified = nanoseconds(metadata.modified);
+            let record = |state| Record::new(path.clone(), metadata.size, modified, state);
+            let target = match self.ends.target_path(path) {
+                Ok(target) => target,
+                Err(error) => {
+                    records.push(record(State::Failed(error.to_string())));
+                    continue;
+                }
+            };
+            let existing = self.ends.target.metadata(&target).await.ok();
+            let capabilities = self.ends.target.capabilities();
+            let rules = &self.ends.rules;
+            let decision = decide(
+                metadata,
+                existing.as_ref(),
+                rules,
+                &self.ends.preserve,
+                capabilities,
+            );
+            if decision == Decision::Skip {
+                records.push(record(State::Equal));
+                continue;
+            }
+            let number = late.next_staged();
+            moves.push(Move {
+                source: path.clone(),
+                stage: stage.join(&staged(number)),
+                metadata: metadata.clone(),
+            });
+            records.push(record(State::Copied { staged: number }));
+        }
+        if moves.is_empty() {
+            return Ok(records);
+        }
+        let mut moved = self.mover.copy(&stage, &moves).await?.into_iter();
+        for record in &mut records {
+            if !matches!(record.state, State::Copied { .. }) {
+                continue;
+            }
+            match moved.next() {
+                Some(Moved::Copied { size, modified, hash }) => {
+                    (record.size, record.modified, record.hash) = (size, modified, hash);
+                    late.sums.copied += 1;
+                    late.sums.copied_bytes += size;
+                    self.counters.files.fetch_add(1, Ordering::Relaxed);
+                    self.counters.bytes.fetch_add(size, Ordering::Relaxed);
+                }
+                Some(Moved::Failed(reason)) => record.state = State::Failed(reason),
+                Some(Moved::Gone) | None => record.state = State::Skipped,
+            }
+        }
+        let failed = records
+            .iter()
+            .filter(|record| matches!(record.state, State::Failed(_)));
+        late.sums.failed += failed.count() as u64;
+        Ok(records)
+    }
+
+    /// Makes a further name of a file. It is made in the stage and renamed, as a copy is. Returns
+    /// the reason if that failed for this name only.
+    async fn make_link(
+        &self,
+        late: &mut Late,
+        group: &Group,
+        path: &RelPath,
+        metadata: &Metadata,
+    ) -> Result<Option<String>> {
+        let target = &self.ends.target;
+        let names = (
+            self.ends.target_path(&group.names[0].0),
+            self.ends.target_path(path),
+        );
+        let (Ok(leader), Ok(own)) = names else {
+            return Ok(Some("the target cannot hold this name".to_owned()));
+        };
+        if metadata.id != group.names[0].1.id {
+            return Ok(Some("it changed while it was copied".to_owned()));
+        }
+        let id = |found: ropeway_vfs::Result<Metadata>| found.ok().and_then(|found| found.id);
+        let (of_leader, of_own) = (
+            id(target.metadata(&leader).await),
+            id(target.metadata(&own).await),
+        );
+        if of_leader.is_some() && of_leader == of_own {
+            return Ok(None);
+        }
+        let number = late.next_staged();
+        let temporary = self.store.stage(late.claim).join(&staged(number));
+        match target.make_hard_link(&leader, &temporary).await {
+            Ok(()) => self.name_file(late.claim, number, path).await,
+            Err(error) if error.verdict() == Verdict::Skip => {
+                self.store.check(late.claim).await?;
+                Ok(Some(error.to_string()))
+            }
+            Err(error) => Err(Error::target(error)),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! A worker: takes tasks, carries out the steps of [`crate::worker`], and shows signs of life.
+
+mod ends;
+mod folder;
+mod late;
+mod mover;
+mod slice;
+mod takeover;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use ropeway_vfs::{Clock, Verdict};
+
+use crate::catalog::{Replay, SegmentId};
+use crate::claim::{ClaimId, Epoch};
+use crate::coordinator::{self, Plan, Situation};
+use crate::error::{Error, Result};
+use crate::partition::WalkLimits;
+use crate::queue::{Message, Queue, ShareQueue};
+use crate::store::Store;
+use crate::task::{Task, Work};
+use crate::worker::{SliceLimits, Step, Worker};
+use crate::workers::{Activity, Beat};
+
+pub use ends::Ends;
+pub use mover::{EngineMover, Move, Moved, Mover, PlainMover};
+
+/// Signs of life in the time of one lease.
+const BEATS_PER_LEASE: u32 = 4;
+
+/// Times in a row that a worker tries again after an error that may pass. A guess.
+const RETRIES: u32 = 8;
+
+/// How a worker works.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkOptions {
+    /// Bounds of the walk.
+    pub walk: WalkLimits,
+    /// Size of a slice.
+    pub slice: SliceLimits,
+    /// Time without a sign of life after which others take over. Longer than any flush should take
+    /// costs nothing but waiting after a death; shorter costs work that is done again.
+    pub lease: Duration,
+    /// Time between two looks for a task.
+    pub poll: Duration,
+}
+
+impl Default for WorkOptions {
+    fn default() -> Self {
+        Self {
+            walk: WalkLimits::default(),
+            slice: SliceLimits::default(),
+            lease: Duration::from_secs(30),
+            poll: Duration::from_secs(1),
+        }
+    }
+}
+
+/// How the work of a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The job is complete.
+    Complete,
+    /// The worker was asked to stop. Others, or a later start, go on.
+    Stopped,
+}
+
+/// What a worker did, for its signs of life.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Files copied.
+    pub files: AtomicU64,
+    /// Bytes copied.
+    pub bytes: AtomicU64,
+    /// Everything that shows that it moves.
+    pub progress: AtomicU64,
+    /// Claims that others took over.
+    pub lost_claims: AtomicU64,
+}
+
+/// One worker of a job.
+pub struct Crew {
+    /// Source and target.
+    pub ends: Ends,
+    /// The catalog.
+    pub store: Arc<Store>,
+    /// Hands out tasks.
+    pub queue: Arc<dyn Queue>,
+    /// Copies files.
+    pub mover: Arc<dyn Mover>,
+    /// Measures leases and pauses.
+    pub clock: Arc<dyn Clock>,
+    /// How to work.
+    pub options: WorkOptions,
+    /// Seed for samples of names.
+    pub seed: u64,
+    /// The fields of its signs of life that do not change.
+    about: Beat,
+    /// Set to stop the worker.
+    pub stop: Arc<AtomicBool>,
+    /// What it did.
+    pub counters: Arc<Counters>,
+    state: Mutex<CrewState>,
+    /// Finds tasks that the queue has forgotten.
+    forgotten: ShareQueue,
+    /// Whether another worker is idle.
+    someone_idles: AtomicBool,
+}
+
+#[derive(Default)]
+struct CrewState {
+    replay: Replay,
+    message: Option<Message>,
+    reason: Option<String>,
+    has_left: bool,
+    beat: u64,
+}
+
+impl Crew {
+    /// Makes a worker.
+    pub fn new(
+        ends: Ends,
+        (store, queue): (Arc<Store>, Arc<dyn Queue>),
+        mover: Arc<dyn Mover>,
+        clock: Arc<dyn Clock>,
+        options: WorkOptions,
+    ) -> Self {
+        let seed = store.worker().0;
+        Self {
+            forgotten: ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, seed),
+            ends,
+            seed,
+            store,
+            queue,
+            mover,
+            clock,
+            options,
+            about: Beat::default(),
+            stop: Arc::default(),
+            counters: Arc::default(),
+            state: Mutex::default(),
+            someone_idles: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the fields of its signs of life that do not change.
+    #[must_use]
+    pub fn about(mut self, about: Beat) -> Self {
+        self.about = about;
+        self
+    }
+
+    /// Works until the job is complete or the worker is stopped.
+    ///
+    /// # Errors
+    /// This worker cannot go on. Others may.
+    pub async fn work(&self) -> Result<Ended> {
+        let ended = {
+            let working = pin!(self.work_on());
+            let beating = pin!(self.beat_on());
+            match select(working, beating).await {
+                Either::Left((ended, _)) => ended,
+                Either::Right((never, _)) => match never {},
+            }
+        };
+        if let Ok(Ended::Complete) = ended {
+            // What stays is small, and hidden in the catalog.
+            let _ = self.store.sweep().await;
+        }
+        {
+            let mut state = self.state.lock();
+            state.has_left = true;
+            state.reason = ended.as_ref().err().map(ToString::to_string);
+        }
+        // If the catalog cannot be written to, silence tells the same, later.
+        let _ = self.beat().await;
+        ended
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    async fn sleep(&self, span: Duration) {
+        self.clock.sleep_until(self.clock.now() + span).await;
+    }
+
+    async fn work_on(&self) -> Result<Ended> {
+        let mut failures = 0;
+        loop {
+            if self.is_stopped() {
+                return Ok(Ended::Stopped);
+            }
+            match self.turn().await {
+                Ok(Some(ended)) => return Ok(ended),
+                Ok(None) => failures = 0,
+                Err(Error::Stopped) => return Ok(Ended::Stopped),
+                Err(error) if error.ends_claim_only() => {
+                    self.counters.lost_claims.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(%error, "a claim is over");
+                }
+                Err(error) => {
+                    failures += 1;
+                    if failures > RETRIES || !may_pass(&error) {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "trying again");
+                    self.sleep(self.options.poll * failures).await;
+                }
+            }
+        }
+    }
+
+    /// Takes one task and does it, or finds out that there is none.
+    async fn turn(&self) -> Result<Option<Ended>> {
+        if let Some(message) = self.queue.take().await? {
+            self.state.lock().message = Some(message.clone());
+            let result = self.run(&message).await;
+            self.state.lock().message = None;
+            match result {
+                Ok(()) => self.queue.ack(&message).await?,
+                Err(error) => {
+                    if !error.ends_claim_only() {
+                        // Another may go on at once. If this fails too, the lease ends.
+                        let _ = self.queue.release(&message).await;
+                    } else if self.store.is_done(message.claim.task).await? {
+                        self.store.forget(message.claim.task).await?;
+                        self.queue.ack(&message).await?;
+                    }
+                    return Err(error);
+                }
+            }
+            return Ok(None);
+        }
+        match self.plan().await? {
+            Plan::Finished => return Ok(Some(Ended::Complete)),
+            Plan::Make(tasks) => self.offer(&tasks).await?,
+            Plan::Wait => {
+                if let Some(message) = self.forgotten.take().await? {
+                    self.queue.offer(&message.task, message.claim.epoch).await?;
+                }
+                self.sleep(self.options.poll).await;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks what the job needs.
+    async fn plan(&self) -> Result<Plan> {
+        let mut replay = std::mem::take(&mut self.state.lock().replay);
+        let read = self.read_done(&mut replay).await;
+        let rounds = self.store.rounds().await;
+        // After what is done: a task that is done has made its tasks known before.
+        let tasks = self.store.tasks().await;
+        let plan = match (read, rounds, tasks) {
+            (Ok(()), Ok(rounds), Ok(tasks)) => Ok(coordinator::next(&Situation {
+                replay: &replay,
+                tasks: &tasks.into_iter().collect(),
+                rounds: &rounds,
+            })),
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => Err(error),
+        };
+        self.state.lock().replay = replay;
+        plan
+    }
+
+    async fn read_done(&self, replay: &mut Replay) -> Result<()> {
+        for task in self.store.done_tasks().await? {
+            if !replay.is_done(task)
+                && let Some(done) = self.store.done(task).await?
+            {
+                replay.add(task, done);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes tasks known and hands them out.
+    async fn offer(&self, tasks: &[Task]) -> Result<()> {
+        for task in tasks {
+            self.store.birth(task).await?;
+            self.queue.offer(task, Epoch(1)).await?;
+        }
+        Ok(())
+    }
+
+    async fn run(&self, message: &Message) -> Result<()> {
+        self.store.begin(message.claim).await?;
+        match &message.task.work {
+            Work::Folder { .. } => self.run_folder(&message.task, message.claim).await,
+            Work::Links { shard, shards } => {
+                let (claim, round) = (message.claim, message.task.round);
+                self.run_links((claim, round), (*shard, *shards)).await
+            }
+            Work::FolderTimes => self.run_folder_times(message.claim, message.task.round).await,
+            Work::Part { .. } | Work::Join { .. } | Work::Deletions => {
+                // Made by a later version.
+                Err(Error::Damaged(format!(
+                    "task {} ({})",
+                    message.claim.task, message.task
+                )))
+            }
+        }
+    }
+
+    /// Carries out the steps of a task of a folder.
+    async fn run_folder(&self, task: &Task, claim: ClaimId) -> Result<()> {
+        let mut worker = Worker::new(task, self.options.walk, self.options.slice);
+        loop {
+            if self.is_stopped() {
+                return Err(Error::Stopped);
+            }
+            if self.someone_idles.swap(false, Ordering::AcqRel) {
+                worker.split();
+            }
+            self.counters.progress.fetch_add(1, Ordering::Relaxed);
+            match worker.step() {
+                Step::Fence => {
+                    let given = self.take_over(claim).await?;
+                    worker.fenced(given);
+                }
+                Step::List { path, scope } => self.list(&mut worker, path, scope).await?,
+                Step::Copy { first, items } => {
+                    let outcomes = self.copy_slice(claim, first, &items).await?;
+                    worker.copied(outcomes);
+                }
+                Step::Publish {
+                    number,
+                    records,
+                    given,
+                } => {
+                    let mut bytes = Vec::new();
+                    crate::catalog::encode(&mut bytes, &records, &given);
+                    self.store
+                        .publish_segment(SegmentId { claim, number }, &bytes)
+                        .await?;
+                }
+                Step::Rename(records) => {
+                    let failed = self.name_files(claim, &records).await?;
+                    failed
+                        .into_iter()
+                        .for_each(|(path, reason)| worker.note_failed(path, reason));
+                }
+                Step::Flush => self.ends.target.sync().await.map_err(Error::target)?,
+                Step::Offer(tasks) => self.offer(&tasks).await?,
+                Step::Finish(done) => self.store.finish(claim, &done).await?,
+                Step::Ended => return Ok(()),
+            }
+        }
+    }
+
+    /// Shows signs of life, and looks for idle workers, until it is dropped.
+    async fn beat_on(&self) -> std::convert::Infallible {
+        let pause = self.options.lease / BEATS_PER_LEASE;
+        loop {
+            // A catalog that cannot be written to stops the work; there is nobody to tell.
+            let mut next = pause;
+            if let Err(error) = self.beat().await {
+                tracing::debug!(%error, "no sign of life");
+                next = pause.min(self.options.poll);
+            }
+            let message = self.state.lock().message.clone();
+            if let Some(message) = message {
+                let _ = self.queue.renew(&message).await;
+                self.look_for_idle().await;
+            }
+            self.sleep(next).await;
+        }
+    }
+
+    async fn look_for_idle(&self) {
+        let own = self.store.worker();
+        let Ok(beats) = self.store.beats().await else {
+            return;
+        };
+        let is_idle = |beat: &Beat| beat.activity == Activity::Idle;
+        if beats.iter().any(|(worker, beat)| *worker != own && is_idle(beat)) {
+            self.someone_idles.store(true, Ordering::Release);
+        }
+    }
+
+    async fn beat(&self) -> Result<()> {
+        let beat = {
+            let mut state = self.state.lock();
+            state.beat += 1;
+            Beat {
+                beat: state.beat,
+                activity: match &state.message {
+                    _ if state.has_left => Activity::Left,
+                    Some(_) => Activity::Working,
+                    None => Activity::Idle,
+                },
+                task: state.message.as_ref().map(|message| message.task.to_string()),
+                files: self.counters.files.load(Ordering::Relaxed),
+                bytes: self.counters.bytes.load(Ordering::Relaxed),
+                progress: self.counters.progress.load(Ordering::Relaxed),
+                reason: state.reason.clone(),
+                ..self.about.clone()
+            }
+        };
+        self.store.beat(&beat).await
+    }
+}
+
+/// Whether an error may pass.
+fn may_pass(error: &Error) -> bool {
+    error
+        .kind()
+        .is_some_and(|(kind, _)| kind.verdict() == Verdict::Retry)
+}

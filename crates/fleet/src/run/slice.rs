@@ -1,0 +1,182 @@
+//! Copies one slice: compares with the target, and copies what differs into the stage.
+
+use std::sync::atomic::Ordering;
+
+use ropeway_plan::{Decision, decide};
+use ropeway_vfs::{Kind, Metadata, MetadataChange, Name, RelPath};
+
+use super::Crew;
+use super::mover::{Move, Moved};
+use super::takeover::staged;
+use crate::catalog::State;
+use crate::claim::ClaimId;
+use crate::error::{Error, Result};
+use crate::worker::{Item, Outcome};
+
+/// Operations on the target at once.
+pub(super) const AT_ONCE: usize = 16;
+
+impl Crew {
+    /// Carries out the step of a copy. Returns what became of each item.
+    pub(super) async fn copy_slice(
+        &self,
+        claim: ClaimId,
+        first: u32,
+        items: &[Item],
+    ) -> Result<Vec<Outcome>> {
+        let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(items.len());
+        for group in items.chunk_by(|one, two| one.folder == two.folder) {
+            let existing = self.look_up(group).await?;
+            for (item, existing) in group.iter().zip(existing) {
+                let outcome = match existing {
+                    Ok(existing) => self.compare(item, existing.as_ref()).await?,
+                    Err(reason) => Some(Outcome::listed(item, State::Failed(reason))),
+                };
+                outcomes.push(outcome);
+            }
+        }
+        let stage = self.store.stage(claim);
+        let moves: Vec<Move> = (items.iter().zip(&outcomes).zip(first..))
+            .filter(|((_, outcome), _)| outcome.is_none())
+            .map(|((item, _), number)| Move {
+                source: item.path(),
+                stage: stage.join(&staged(number)),
+                metadata: item.metadata.clone(),
+            })
+            .collect();
+        let mut moved = match moves.is_empty() {
+            true => Vec::new(),
+            false => self.mover.copy(&stage, &moves).await?,
+        }
+        .into_iter();
+        let outcomes = items.iter().zip(outcomes).map(|(item, outcome)| {
+            outcome.unwrap_or_else(|| self.moved(item, moved.next().unwrap_or(Moved::Gone)))
+        });
+        Ok(outcomes.collect())
+    }
+
+    fn moved(&self, item: &Item, moved: Moved) -> Outcome {
+        match moved {
+            Moved::Copied { size, modified, hash } => {
+                self.counters.files.fetch_add(1, Ordering::Relaxed);
+                self.counters.bytes.fetch_add(size, Ordering::Relaxed);
+                self.counters.progress.fetch_add(1, Ordering::Relaxed);
+                Outcome {
+                    state: State::Copied { staged: 0 },
+                    size,
+                    modified,
+                    hash,
+                }
+            }
+            Moved::Failed(reason) => Outcome::listed(item, State::Failed(reason)),
+            Moved::Gone => Outcome::listed(item, State::Skipped),
+        }
+    }
+
+    /// Returns what stands on the target under the names of items of one folder.
+    async fn look_up(&self, group: &[Item]) -> Result<Vec<Result<Option<Metadata>, String>>> {
+        let Some(first) = group.first() else {
+            return Ok(Vec::new());
+        };
+        let folder = match self.ends.target_path(&first.folder) {
+            Ok(folder) => folder,
+            Err(error) => return Ok(group.iter().map(|_| Err(error.to_string())).collect()),
+        };
+        let mapped: Vec<Result<Name, String>> = group
+            .iter()
+            .map(|item| match self.ends.names.map(&item.name) {
+                Ok(mapped) => Ok(mapped.name),
+                Err(error) => Err(error.to_string()),
+            })
+            .collect();
+        let names: Vec<Name> = mapped.iter().flatten().cloned().collect();
+        let found = self
+            .ends
+            .target
+            .lookup(&folder, &names)
+            .await
+            .map_err(Error::target)?;
+        let mut found = names.into_iter().zip(found);
+        let mut results = Vec::with_capacity(group.len());
+        for mapped in mapped {
+            results.push(match mapped.map(|_| found.next()) {
+                Err(reason) => Err(reason),
+                Ok(Some((name, Ok(Some(existing))))) => match self.is_same_name(&folder, &name).await? {
+                    true => Ok(Some(existing)),
+                    false => Err(ropeway_plan::names::Collision::Case.to_string()),
+                },
+                Ok(Some((_, Ok(None))) | None) => Ok(None),
+                Ok(Some((_, Err(error)))) => Err(error.to_string()),
+            });
+        }
+        Ok(results)
+    }
+
+    /// Whether an existing node has exactly this name. On a target that ignores case, another
+    /// worker may have made it from another file of the source.
+    async fn is_same_name(&self, folder: &RelPath, name: &Name) -> Result<bool> {
+        let target = &self.ends.target;
+        if target.capabilities().case_sensitive {
+            return Ok(true);
+        }
+        let found = target.names_with_prefix(folder, name.as_bytes()).await;
+        Ok(found.map_err(Error::target)?.contains(name))
+    }
+
+    /// Compares an item with what stands on the target. `None`: it must be copied.
+    async fn compare(&self, item: &Item, existing: Option<&Metadata>) -> Result<Option<Outcome>> {
+        let target = self.ends.target.capabilities();
+        let metadata = &item.metadata;
+        let is_linked = metadata.kind == Kind::File
+            && metadata.links > 1
+            && target.hard_links
+            && self.ends.source.capabilities().stable_ids;
+        if let Some(id) = metadata.id.filter(|_| is_linked) {
+            return Ok(Some(Outcome::listed(item, State::Linked(id))));
+        }
+        let decision = decide(metadata, existing, &self.ends.rules, &self.ends.preserve, target);
+        let state = match decision {
+            Decision::Create | Decision::Replace => return Ok(None),
+            Decision::Skip => State::Equal,
+            Decision::CompareContent => {
+                if metadata.kind != Kind::Symlink || !self.is_same_link(item).await? {
+                    return Ok(None);
+                }
+                State::Equal
+            }
+            Decision::AttributesOnly => self.set_attributes(item).await?,
+            Decision::Keep(_) => State::Skipped,
+            Decision::Conflict => State::Failed("a node of another kind stands there".to_owned()),
+        };
+        Ok(Some(Outcome::listed(item, state)))
+    }
+
+    async fn is_same_link(&self, item: &Item) -> Result<bool> {
+        let path = item.path();
+        let Ok(target) = self.ends.target_path(&path) else {
+            return Ok(false);
+        };
+        let source = self.ends.source.read_link(&path).await;
+        let target = self.ends.target.read_link(&target).await;
+        Ok(matches!((source, target), (Ok(source), Ok(target)) if source == target))
+    }
+
+    /// Sets permissions and owner of an equal file. Its times are equal already.
+    async fn set_attributes(&self, item: &Item) -> Result<State> {
+        let Ok(path) = self.ends.target_path(&item.path()) else {
+            return Ok(State::Equal);
+        };
+        let change = MetadataChange {
+            accessed: None,
+            modified: None,
+            created: None,
+            ..self.ends.change_of(&item.metadata, None)
+        };
+        Ok(match self.ends.target.set_metadata(&path, &change).await {
+            Ok(_) => State::Equal,
+            Err(error) if super::mover::is_of_file(error.kind) => State::Failed(error.to_string()),
+            Err(error) if error.kind.is_absence() => State::Skipped,
+            Err(error) => return Err(Error::target(error)),
+        })
+    }
+}

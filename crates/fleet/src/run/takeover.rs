@@ -1,0 +1,116 @@
+//! What a worker does before anything else with a task: it ends the earlier claims.
+
+use std::collections::HashSet;
+
+use ropeway_vfs::{Name, RelPath};
+
+use super::Crew;
+use crate::catalog::{Block, Record, State};
+use crate::claim::ClaimId;
+use crate::error::{Error, Result};
+use crate::files::name;
+use crate::mutations::{self, Mutation};
+use crate::task::Task;
+
+/// Returns the name of a file in a stage.
+pub(super) fn staged(number: u32) -> Name {
+    name(&number.to_string())
+}
+
+impl Crew {
+    /// Ends the earlier claims of a task, gives the files that they published their names, and
+    /// makes the stage of this claim. Returns what they gave away.
+    pub(super) async fn take_over(&self, claim: ClaimId) -> Result<Vec<Task>> {
+        for earlier in self.store.fence(claim).await? {
+            if mutations::is(Mutation::StageNotFenced) {
+                continue;
+            }
+            self.adopt(earlier).await?;
+            self.store.close_stage(earlier).await?;
+        }
+        let mut given: Vec<Task> = Vec::new();
+        for segment in self.store.segments(Some(claim.task)).await? {
+            for block in self.store.segment(segment).await? {
+                if let Block::Given(tasks) = block {
+                    given.extend(tasks);
+                }
+            }
+        }
+        self.store.open_stage(claim).await?;
+        Ok(given)
+    }
+
+    /// Gives the files that an earlier claim published, and that are still in its stage, their
+    /// names. Their data is durable. The earlier holder may do the same at this moment: it is the
+    /// same file.
+    async fn adopt(&self, earlier: ClaimId) -> Result<()> {
+        let staged_names: HashSet<Name> = self.store.staged(earlier).await?.into_iter().collect();
+        if staged_names.is_empty() || mutations::is(Mutation::PublishedNotAdopted) {
+            return Ok(());
+        }
+        for segment in self.store.segments(Some(earlier.task)).await? {
+            if segment.claim != earlier {
+                continue;
+            }
+            for block in self.store.segment(segment).await? {
+                let Block::Records(records) = block else { continue };
+                for record in records {
+                    let State::Copied { staged: number } = record.state else {
+                        continue;
+                    };
+                    if staged_names.contains(&staged(number)) {
+                        self.name_file(earlier, number, &record.path).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one staged file its name. Returns the reason if that failed for this file only.
+    pub(super) async fn name_file(
+        &self,
+        claim: ClaimId,
+        number: u32,
+        path: &RelPath,
+    ) -> Result<Option<String>> {
+        let from = self.store.stage(claim).join(&staged(number));
+        let to = match self.ends.target_path(path) {
+            Ok(to) => to,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        match self.ends.target.rename(&from, &to, true).await {
+            Ok(()) => Ok(None),
+            Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => Ok(Some(error.to_string())),
+            Err(error) => Err(Error::target(error)),
+        }
+    }
+
+    /// Gives the files of a segment their names. Returns those for which that failed.
+    pub(super) async fn name_files(
+        &self,
+        claim: ClaimId,
+        records: &[Record],
+    ) -> Result<Vec<(RelPath, String)>> {
+        let mut failed = Vec::new();
+        for chunk in records.chunks(super::slice::AT_ONCE) {
+            let renames = chunk.iter().map(|record| async move {
+                let State::Copied { staged: number } = record.state else {
+                    return Ok(None);
+                };
+                self.name_file(claim, number, &record.path).await
+            });
+            let results = futures_util::future::join_all(renames).await;
+            for (record, result) in chunk.iter().zip(results) {
+                if let Some(reason) = result? {
+                    failed.push((record.path.clone(), reason));
+                }
+            }
+        }
+        if !failed.is_empty() {
+            // Files that are gone from the stage were taken over with the claim.
+            self.store.check(claim).await?;
+        }
+        Ok(failed)
+    }
+}

@@ -1,0 +1,533 @@
+//! The catalog on a tree: claims, segments, and what is done.
+//!
+//! **The fence.** A claim is the folder `claims/TASK.EPOCH`, made exclusively. Its segments are
+//! written there and renamed to `segments/`; its files are written in `stage/TASK.EPOCH` and renamed
+//! to their names on the target. Whoever takes the task over makes the folder of the next epoch and
+//! then, before anything else,
+//!
+//! 1. removes the claim folders of earlier epochs: their holders publish nothing any more;
+//! 2. gives the files that earlier epochs published their names, since their holders may have died
+//!    before they could;
+//! 3. removes the stages of earlier epochs: their holders rename nothing any more.
+//!
+//! It does not matter whether an earlier holder is dead, cut off or asleep. Its next step, whichever
+//! that is, finds its folder gone. No clock is part of this, and no check that could be out of date
+//! when the step follows.
+//!
+//! Two workers that make claims at once see each other, since each makes its folder first and then
+//! looks for others: at least one of them sees both. A claim that sees a later one withdraws.
+
+mod rounds;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ropeway_vfs::{ErrorKind, Name, RelPath, Tree};
+
+use crate::catalog::{Block, Done, SegmentId, SegmentReader};
+use crate::claim::{ClaimError, ClaimId, Claims, Epoch};
+use crate::error::{Error, Result};
+use crate::files::{Files, name};
+use crate::job::JobFile;
+use crate::mutations::{self, Mutation};
+use crate::task::{Task, TaskId};
+use crate::workers::WorkerId;
+
+/// Begin of the name of a catalog folder.
+pub const CATALOG_PREFIX: &str = ".ropeway-fleet";
+
+/// The folders of a catalog.
+const FOLDERS: [&str; 8] = [
+    "tasks", "claims", "stage", "segments", "done", "workers", "rounds", "tmp",
+];
+
+/// The catalog of one job, as one process uses it.
+pub struct Store {
+    files: Files,
+    root: RelPath,
+    worker: WorkerId,
+}
+
+impl Store {
+    /// Uses the catalog in a folder of a tree. `worker` must be unique among all processes.
+    pub fn new(tree: Arc<dyn Tree>, root: RelPath, worker: WorkerId) -> Self {
+        let temporary = root.join(&name("tmp"));
+        Self {
+            files: Files::new(tree, temporary, worker.to_string()),
+            root,
+            worker,
+        }
+    }
+
+    /// Returns the tree that holds catalog and target.
+    pub fn tree(&self) -> &Arc<dyn Tree> {
+        &self.files.tree
+    }
+
+    /// Returns the folder of the catalog.
+    pub fn root(&self) -> &RelPath {
+        &self.root
+    }
+
+    /// Returns this process.
+    pub fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    fn folder(&self, folder: &str) -> RelPath {
+        self.root.join(&name(folder))
+    }
+
+    fn path(&self, folder: &str, inside: impl ToString) -> RelPath {
+        self.folder(folder).join(&name(&inside.to_string()))
+    }
+
+    /// Makes the catalog of a new job, with its first task. The job exists once its file does.
+    ///
+    /// # Errors
+    /// There is a job, or the folder cannot be written to.
+    pub async fn create(&self, job: &JobFile) -> Result<bool> {
+        self.files.make_dir(&self.root).await.map_err(Error::target)?;
+        for folder in FOLDERS {
+            self.files
+                .make_dir(&self.folder(folder))
+                .await
+                .map_err(Error::target)?;
+        }
+        self.birth(&Task::root()).await?;
+        let published = self.files.publish(&self.root, &name("job"), &job.encode()).await;
+        published.map_err(Error::target)
+    }
+
+    /// Returns what the job is asked to do; `None` if there is no job.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub async fn job(&self) -> Result<Option<JobFile>> {
+        let path = self.root.join(&name("job"));
+        match self.files.read(&path).await.map_err(Error::target)? {
+            Some(bytes) => JobFile::decode(&bytes)
+                .map(Some)
+                .ok_or_else(|| Error::Damaged("the job".to_owned())),
+            None => Ok(None),
+        }
+    }
+
+    /// Removes the whole catalog.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub async fn remove(&self) -> Result<()> {
+        // Without this file there is no job.
+        let job = self.files.remove(&self.root.join(&name("job"))).await;
+        job.map_err(Error::target)?;
+        self.files.remove_folder(&self.root).await.map_err(Error::target)
+    }
+
+    /// Makes a task known. Doing it again changes nothing.
+    ///
+    /// # Errors
+    /// The catalog cannot be written to.
+    pub async fn birth(&self, task: &Task) -> Result<()> {
+        let id = task.id();
+        if self.is_done(id).await? {
+            return Ok(());
+        }
+        let published = self
+            .files
+            .publish(&self.folder("tasks"), &name(&id.to_string()), &task.encode())
+            .await;
+        published.map(drop).map_err(Error::target)
+    }
+
+    /// Returns the tasks that are not done. Some may be done already, or not yet born.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn tasks(&self) -> Result<Vec<TaskId>> {
+        let names = self
+            .files
+            .names(&self.folder("tasks"), b"")
+            .await
+            .map_err(Error::target)?;
+        Ok(names
+            .iter()
+            .filter_map(|name| TaskId::parse(name.as_bytes()))
+            .collect())
+    }
+
+    /// Returns a task that is not done.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub async fn task(&self, id: TaskId) -> Result<Option<Task>> {
+        let bytes = self
+            .files
+            .read(&self.path("tasks", id))
+            .await
+            .map_err(Error::target)?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let task = Task::decode(&bytes).filter(|task| task.id() == id);
+        task.map(Some).ok_or_else(|| Error::Damaged(format!("task {id}")))
+    }
+
+    /// Returns all claims.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn claims(&self) -> Result<Claims> {
+        self.claims_with("claims", "").await.map(Claims::of)
+    }
+
+    async fn claims_with(&self, folder: &str, prefix: &str) -> Result<BTreeSet<ClaimId>> {
+        let names = self.files.names(&self.folder(folder), prefix.as_bytes()).await;
+        let names = names.map_err(Error::target)?;
+        Ok(names
+            .iter()
+            .filter_map(|name| ClaimId::parse(name.as_bytes()))
+            .collect())
+    }
+
+    /// Returns who holds a claim: `Ok(None)` if that is not known yet, or the claim is over.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn holder(&self, claim: ClaimId) -> Result<Option<WorkerId>> {
+        let path = self.path("claims", claim).join(&name("holder"));
+        let bytes = self.files.read(&path).await.map_err(Error::target)?;
+        Ok(bytes.and_then(|bytes| WorkerId::parse(&bytes)))
+    }
+
+    /// Whether the holder of a claim gave it back.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn is_released(&self, claim: ClaimId) -> Result<bool> {
+        match self
+            .files
+            .exists(&self.path("claims", claim), &name("free"))
+            .await
+        {
+            Err(error) if error.kind.is_absence() => Ok(false),
+            result => result.map_err(Error::target),
+        }
+    }
+
+    /// Begins a claim. Earlier ones can still commit until [`Store::fence`] was called.
+    ///
+    /// # Errors
+    /// [`Error::Claim`] if the task is done, or has a claim with this or a later epoch.
+    pub async fn begin(&self, claim: ClaimId) -> Result<()> {
+        let path = self.path("claims", claim);
+        let is_new = self.files.make_dir(&path).await.map_err(Error::target)?;
+        if !is_new && !mutations::is(Mutation::ClaimNotExclusive) {
+            return Err(ClaimError::Stale(claim.epoch).into());
+        }
+        // An epoch must not appear again after a power cut.
+        let synced = self.tree().sync_dir(&self.folder("claims")).await;
+        synced.map_err(Error::target)?;
+        let judged = match mutations::is(Mutation::LaterClaimNotSeen) {
+            true => Ok(()),
+            false => self.claims_of(claim.task).await?.judge(claim),
+        };
+        let refused = match judged {
+            Ok(()) if self.is_done(claim.task).await? && !mutations::is(Mutation::DoneNotChecked) => {
+                Some(ClaimError::Done)
+            }
+            Ok(()) => None,
+            Err(error) => Some(error),
+        };
+        if let Some(error) = refused {
+            self.files.remove_folder(&path).await.map_err(Error::target)?;
+            return Err(error.into());
+        }
+        let holder = self.worker.to_string();
+        self.write_in_claim(claim, "holder", holder.as_bytes()).await
+    }
+
+    /// Writes a file into the folder of a claim.
+    async fn write_in_claim(&self, claim: ClaimId, file: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path("claims", claim).join(&name(file));
+        match self.files.write(&path, bytes).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.lost_or(claim, error).await),
+        }
+    }
+
+    /// Tells the loss of a claim from other errors.
+    async fn lost_or(&self, claim: ClaimId, error: ropeway_vfs::Error) -> Error {
+        if !error.kind.is_absence() {
+            return Error::target(error);
+        }
+        match self.claims_of(claim.task).await {
+            Ok(claims) => match claims.judge(claim) {
+                Err(stale) => stale.into(),
+                Ok(()) if matches!(self.is_done(claim.task).await, Ok(true)) => ClaimError::Done.into(),
+                Ok(()) => Error::target(error),
+            },
+            Err(other) => other,
+        }
+    }
+
+    async fn claims_of(&self, task: TaskId) -> Result<Claims> {
+        Ok(Claims::of(self.claims_with("claims", &format!("{task}.")).await?))
+    }
+
+    /// Checks that a claim is the last of its task.
+    ///
+    /// # Errors
+    /// [`Error::Claim`] if it is not.
+    pub async fn check(&self, claim: ClaimId) -> Result<()> {
+        self.claims_of(claim.task).await?.judge(claim)?;
+        match self.is_done(claim.task).await? {
+            true => Err(ClaimError::Done.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the right of earlier claims to publish. Returns those that still have a stage, the
+    /// oldest first: the caller adopts what they published, and calls [`Store::close_stage`].
+    ///
+    /// # Errors
+    /// [`Error::Claim`] if this claim is over itself.
+    pub async fn fence(&self, claim: ClaimId) -> Result<Vec<ClaimId>> {
+        let claims = self.claims_of(claim.task).await?;
+        if !mutations::is(Mutation::LaterClaimNotSeen) {
+            claims.judge(claim)?;
+        }
+        if !mutations::is(Mutation::ClaimNotFenced) {
+            for earlier in claims.before(claim) {
+                let removed = self.files.remove_folder(&self.path("claims", earlier)).await;
+                removed.map_err(Error::target)?;
+            }
+        }
+        // Whoever fenced before may have died between claim folder and stage.
+        let stages = self.claims_with("stage", &format!("{}.", claim.task)).await?;
+        Ok(stages
+            .into_iter()
+            .filter(|stage| stage.epoch < claim.epoch)
+            .collect())
+    }
+
+    /// Returns the stage of a claim.
+    pub fn stage(&self, claim: ClaimId) -> RelPath {
+        self.path("stage", claim)
+    }
+
+    /// Makes the stage of a claim.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub async fn open_stage(&self, claim: ClaimId) -> Result<()> {
+        let made = self.files.make_dir(&self.stage(claim)).await;
+        made.map(drop).map_err(Error::target)
+    }
+
+    /// Removes the stage of a claim, with everything that has no name yet.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub async fn close_stage(&self, claim: ClaimId) -> Result<()> {
+        let removed = self.files.remove_folder(&self.stage(claim)).await;
+        removed.map_err(Error::target)
+    }
+
+    /// Returns the names in the stage of a claim.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn staged(&self, claim: ClaimId) -> Result<Vec<Name>> {
+        let names = self.files.names(&self.stage(claim), b"").await;
+        names.map_err(Error::target)
+    }
+
+    /// Publishes a segment: it is durable and part of the catalog when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Claim`] if the claim is over. The segment is then not part of the catalog.
+    pub async fn publish_segment(&self, id: SegmentId, bytes: &[u8]) -> Result<()> {
+        let text = id.to_string();
+        let (folder, published) = (self.folder("segments"), name(&text));
+        self.write_in_claim(id.claim, &text, bytes).await?;
+        let written = self.path("claims", id.claim).join(&published);
+        match self
+            .tree()
+            .rename(&written, &folder.join(&published), false)
+            .await
+        {
+            Ok(()) => {}
+            // Over a network the reply to a rename may be lost, and the rename repeated.
+            Err(error) if error.kind.is_absence() => {
+                let exists = self.files.exists(&folder, &published).await;
+                if !exists.map_err(Error::target)? {
+                    return Err(self.lost_or(id.claim, error).await);
+                }
+            }
+            Err(error) => return Err(Error::target(error)),
+        }
+        self.tree().sync_dir(&folder).await.map_err(Error::target)
+    }
+
+    /// Returns the segments of a task, or of all, in the order of claims and numbers.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn segments(&self, task: Option<TaskId>) -> Result<Vec<SegmentId>> {
+        let prefix = task.map(|task| format!("{task}.")).unwrap_or_default();
+        let names = self
+            .files
+            .names(&self.folder("segments"), prefix.as_bytes())
+            .await;
+        let names = names.map_err(Error::target)?;
+        let mut segments: Vec<_> = names
+            .iter()
+            .filter_map(|name| SegmentId::parse(name.as_bytes()))
+            .collect();
+        segments.sort_unstable();
+        Ok(segments)
+    }
+
+    /// Reads a segment. A damaged end is left out, as if its claim had not published it.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn segment(&self, id: SegmentId) -> Result<Vec<Block>> {
+        let bytes = self.files.read(&self.path("segments", id)).await;
+        let bytes = bytes.map_err(Error::target)?.unwrap_or_default();
+        let mut reader = SegmentReader::new(&bytes);
+        let blocks = reader.by_ref().collect();
+        if reader.tail() != crate::catalog::Tail::Clean {
+            tracing::warn!(segment = %id, "the end of a segment is damaged");
+        }
+        Ok(blocks)
+    }
+
+    /// Whether a task is done.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn is_done(&self, task: TaskId) -> Result<bool> {
+        let exists = self
+            .files
+            .exists(&self.folder("done"), &name(&task.to_string()))
+            .await;
+        exists.map_err(Error::target)
+    }
+
+    /// Returns the tasks that are done.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn done_tasks(&self) -> Result<Vec<TaskId>> {
+        let names = self
+            .files
+            .names(&self.folder("done"), b"")
+            .await
+            .map_err(Error::target)?;
+        Ok(names
+            .iter()
+            .filter_map(|name| TaskId::parse(name.as_bytes()))
+            .collect())
+    }
+
+    /// Returns what is known of a task that is done.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub async fn done(&self, task: TaskId) -> Result<Option<Done>> {
+        let bytes = self
+            .files
+            .read(&self.path("done", task))
+            .await
+            .map_err(Error::target)?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let done = Done::decode(&bytes);
+        done.map(Some)
+            .ok_or_else(|| Error::Damaged(format!("the end of task {task}")))
+    }
+
+    /// Ends a task. Only the last claim may: it goes through the folder of the claim as a segment
+    /// does. Then the claim, its stage and the task are removed.
+    ///
+    /// # Errors
+    /// [`Error::Claim`] if the claim is over.
+    pub async fn finish(&self, claim: ClaimId, done: &Done) -> Result<()> {
+        self.write_in_claim(claim, "done", &done.encode()).await?;
+        let written = self.path("claims", claim).join(&name("done"));
+        match self
+            .tree()
+            .rename(&written, &self.path("done", claim.task), false)
+            .await
+        {
+            Ok(()) => {}
+            Err(error) if error.kind == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(self.lost_or(claim, error).await),
+        }
+        let synced = self.tree().sync_dir(&self.folder("done")).await;
+        synced.map_err(Error::target)?;
+        self.clear(claim).await
+    }
+
+    /// Removes what is left of a task that is done: the task first, so that nobody claims it again.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub async fn clear(&self, claim: ClaimId) -> Result<()> {
+        self.forget(claim.task).await?;
+        self.close_stage(claim).await?;
+        let removed = self.files.remove_folder(&self.path("claims", claim)).await;
+        removed.map_err(Error::target)
+    }
+
+    /// Removes a task that is done from the list of tasks.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub async fn forget(&self, task: TaskId) -> Result<()> {
+        let removed = self.files.remove(&self.path("tasks", task)).await;
+        removed.map_err(Error::target)
+    }
+
+    /// Gives a claim back: another may take the task over at once. What is published stays.
+    ///
+    /// # Errors
+    /// The catalog cannot be written to.
+    pub async fn release(&self, claim: ClaimId) -> Result<()> {
+        self.write_in_claim(claim, "free", b"").await
+    }
+
+    /// Removes what dead processes left of tasks that are done. Claims of other tasks stay, since
+    /// their epochs must not appear again.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub async fn sweep(&self) -> Result<()> {
+        let done: BTreeSet<TaskId> = self.done_tasks().await?.into_iter().collect();
+        let mut claims = self.claims_with("claims", "").await?;
+        claims.extend(self.claims_with("stage", "").await?);
+        for claim in claims.into_iter().filter(|claim| done.contains(&claim.task)) {
+            self.clear(claim).await?;
+        }
+        for task in self.tasks().await? {
+            if done.contains(&task) {
+                self.forget(task).await?;
+            }
+        }
+        let folder = self.folder("tmp");
+        for name in self.files.names(&folder, b"").await.map_err(Error::target)? {
+            self.files
+                .remove(&folder.join(&name))
+                .await
+                .map_err(Error::target)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the epoch for the next claim of a task.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn next_epoch(&self, task: TaskId) -> Result<Epoch> {
+        Ok(self.claims_of(task).await?.next(task))
+    }
+}

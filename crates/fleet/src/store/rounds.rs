@@ -1,0 +1,81 @@
+//! Signs of life, and the tasks that each resume adds.
+
+use super::Store;
+use crate::catalog::{Block, SegmentReader};
+use crate::error::{Error, Result};
+use crate::files::name;
+use crate::task::Task;
+use crate::workers::{Beat, WorkerId};
+
+impl Store {
+    /// Shows a sign of life of this process.
+    ///
+    /// # Errors
+    /// The catalog cannot be written to.
+    pub async fn beat(&self, beat: &Beat) -> Result<()> {
+        let path = self.path("workers", self.worker);
+        self.files
+            .replace(&path, &beat.encode())
+            .await
+            .map_err(Error::target)
+    }
+
+    /// Returns the signs of life of all processes.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn beats(&self) -> Result<Vec<(WorkerId, Beat)>> {
+        let folder = self.folder("workers");
+        let names = self.files.names(&folder, b"").await.map_err(Error::target)?;
+        let mut beats = Vec::new();
+        for worker in names.iter().filter_map(|name| WorkerId::parse(name.as_bytes())) {
+            let bytes = self.files.read(&self.path("workers", worker)).await;
+            if let Some(beat) = bytes
+                .map_err(Error::target)?
+                .and_then(|bytes| Beat::decode(&bytes))
+            {
+                beats.push((worker, beat));
+            }
+        }
+        Ok(beats)
+    }
+
+    /// Adds the tasks of one more round. Returns whether this call did.
+    ///
+    /// # Errors
+    /// The catalog cannot be written to.
+    pub async fn add_round(&self, round: u32, tasks: &[Task]) -> Result<bool> {
+        let mut bytes = Vec::new();
+        crate::catalog::encode(&mut bytes, &[], tasks);
+        let published = self
+            .files
+            .publish(&self.folder("rounds"), &name(&format!("{round:08x}")), &bytes)
+            .await;
+        published.map_err(Error::target)
+    }
+
+    /// Returns the tasks of all rounds after the first, in order.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn rounds(&self) -> Result<Vec<Vec<Task>>> {
+        let folder = self.folder("rounds");
+        let mut names = self.files.names(&folder, b"").await.map_err(Error::target)?;
+        names.sort_unstable();
+        let mut rounds = Vec::new();
+        for name in names {
+            let bytes = self
+                .files
+                .read(&folder.join(&name))
+                .await
+                .map_err(Error::target)?;
+            let bytes = bytes.unwrap_or_default();
+            let given = SegmentReader::new(&bytes).filter_map(|block| match block {
+                Block::Given(tasks) => Some(tasks),
+                Block::Records(_) => None,
+            });
+            rounds.push(given.flatten().collect());
+        }
+        Ok(rounds)
+    }
+}

@@ -1,0 +1,431 @@
+//! Tasks: the pieces of work that a queue hands out.
+//!
+//! ```text
+//!   phase 0  Folder      entries of a folder between two names, with everything below them
+//!            Part        1 to 4 GiB of a file over 8 GiB
+//!   phase 1  Join        gives such a file its name when all of its parts are there
+//!   phase 2  Links       files with several names, by the owner of (device, inode)
+//!   phase 3  Deletions   what a mirror removes
+//!   phase 4  FolderTimes attributes of folders, the deepest first
+//! ```
+//!
+//! A task is identified by its content ([`TaskId`]), so the same task has the same name whoever
+//! makes it, and offering it twice offers it once.
+
+use std::fmt;
+
+use ropeway_vfs::{Name, RelPath, Timestamp};
+
+use crate::codec::{Reader, put_bytes, put_number, put_optional, put_signed};
+
+/// Largest number of entries of one task. A message for each of 10^9 files would be too many for
+/// any queue; 50,000 tasks are not.
+pub const TASK_ENTRIES_MAX: usize = 20_000;
+
+/// Files above this size are copied in parts.
+pub const PART_FILE_MIN: u64 = 8 << 30;
+
+/// Size of the smallest and of the largest part. Both are powers of two, so that the hash of the
+/// file follows from the hashes of its parts.
+const PART_SIZES: (u64, u64) = (1 << 30, 4 << 30);
+
+/// Number of parts above which they become larger. A guess: enough for many workers.
+const PARTS_WANTED: u64 = 64;
+
+/// Identity of a task: the first 128 bits of the BLAKE3 hash of its content.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(pub [u8; 16]);
+
+impl TaskId {
+    /// Number of characters of its text.
+    pub const TEXT: usize = 32;
+
+    /// Parses the text that `Display` writes.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() != Self::TEXT {
+            return None;
+        }
+        let mut id = [0; 16];
+        for (byte, digits) in id.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = digit(digits[0])? << 4 | digit(digits[1])?;
+        }
+        Some(Self(id))
+    }
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Names of a folder in the order of their bytes: those after one name, up to and with another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NameRange {
+    /// The range begins behind this name; `None`: at the first name.
+    pub after: Option<Name>,
+    /// The last name of the range; `None`: no end.
+    pub until: Option<Name>,
+}
+
+impl NameRange {
+    /// Whether it holds every name.
+    pub fn is_all(&self) -> bool {
+        self.after.is_none() && self.until.is_none()
+    }
+
+    /// Whether it holds this name.
+    pub fn contains(&self, name: &Name) -> bool {
+        self.after.as_ref().is_none_or(|after| name > after)
+            && self.until.as_ref().is_none_or(|until| name <= until)
+    }
+}
+
+/// Which entries of a folder a task covers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Those in a range.
+    Range(NameRange),
+    /// These names only: what failed before and is tried again.
+    Names(Vec<Name>),
+}
+
+impl Scope {
+    /// All entries of a folder.
+    pub fn all() -> Self {
+        Self::Range(NameRange::default())
+    }
+
+    /// Whether it covers this name.
+    pub fn contains(&self, name: &Name) -> bool {
+        match self {
+            Self::Range(range) => range.contains(name),
+            Self::Names(names) => names.contains(name),
+        }
+    }
+}
+
+/// One version of a file of the source: bytes of different versions never meet in one copy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Path of the file in the source.
+    pub path: RelPath,
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of last change, in nanoseconds since 1970.
+    pub modified: i64,
+}
+
+/// What a task does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Copies entries of a folder and everything below them.
+    Folder {
+        /// The folder in the source.
+        path: RelPath,
+        /// Its entries that take part.
+        scope: Scope,
+    },
+    /// Copies a range of a large file.
+    Part {
+        /// The file.
+        file: FileVersion,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Names a large file whose parts are all there.
+    Join {
+        /// The file.
+        file: FileVersion,
+    },
+    /// Makes the files of one share of all (device, inode) that have several names.
+    Links {
+        /// Number of this share, below `shards`.
+        shard: u32,
+        /// Number of shares.
+        shards: u32,
+    },
+    /// Removes what the source does not have.
+    Deletions,
+    /// Sets the attributes of all folders, the deepest first.
+    FolderTimes,
+}
+
+/// A piece of work for one worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Task {
+    /// Number of times that the job was resumed before. What failed is tried again as a task of
+    /// the next round.
+    pub round: u32,
+    /// What it does.
+    pub work: Work,
+}
+
+impl Task {
+    /// Makes the task that covers a whole tree.
+    pub fn root() -> Self {
+        Self::folder(0, RelPath::root(), Scope::all())
+    }
+
+    /// Makes a task of a folder.
+    pub fn folder(round: u32, path: RelPath, scope: Scope) -> Self {
+        Self {
+            round,
+            work: Work::Folder { path, scope },
+        }
+    }
+
+    /// Returns its identity.
+    pub fn id(&self) -> TaskId {
+        let hash = blake3::hash(&self.encode());
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash.as_bytes()[..16]);
+        TaskId(id)
+    }
+
+    /// Returns the phase of the job in which it runs. A phase begins when all earlier ones are done.
+    pub fn phase(&self) -> u8 {
+        match self.work {
+            Work::Folder { .. } | Work::Part { .. } => 0,
+            Work::Join { .. } => 1,
+            Work::Links { .. } => 2,
+            Work::Deletions => 3,
+            Work::FolderTimes => 4,
+        }
+    }
+
+    /// Returns its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_number(&mut out, u64::from(self.round));
+        match &self.work {
+            Work::Folder { path, scope } => put_folder(&mut out, path, scope),
+            Work::Part { file, offset, length } => {
+                out.push(2);
+                put_version(&mut out, file);
+                put_number(&mut out, *offset);
+                put_number(&mut out, *length);
+            }
+            Work::Join { file } => {
+                out.push(3);
+                put_version(&mut out, file);
+            }
+            Work::Links { shard, shards } => {
+                out.push(4);
+                put_number(&mut out, u64::from(*shard));
+                put_number(&mut out, u64::from(*shards));
+            }
+            Work::Deletions => out.push(5),
+            Work::FolderTimes => out.push(6),
+        }
+        out
+    }
+
+    /// Parses the bytes; `None` if they are no task.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let round = u32::try_from(reader.number()?).ok()?;
+        let work = match reader.byte()? {
+            0 => Work::Folder {
+                path: RelPath::parse(reader.bytes()?)?,
+                scope: Scope::Range(NameRange {
+                    after: optional_name(&mut reader)?,
+                    until: optional_name(&mut reader)?,
+                }),
+            },
+            1 => {
+                let path = RelPath::parse(reader.bytes()?)?;
+                let count = reader.count()?;
+                let names = (0..count).map(|_| Name::new(reader.bytes()?));
+                Work::Folder {
+                    path,
+                    scope: Scope::Names(names.collect::<Option<_>>()?),
+                }
+            }
+            2 => {
+                let file = version(&mut reader)?;
+                let (offset, length) = (reader.number()?, reader.number()?);
+                offset.checked_add(length).filter(|end| *end <= file.size)?;
+                Work::Part { file, offset, length }
+            }
+            3 => Work::Join {
+                file: version(&mut reader)?,
+            },
+            4 => {
+                let shard = u32::try_from(reader.number()?).ok()?;
+                let shards = u32::try_from(reader.number()?).ok()?;
+                (shard < shards).then_some(Work::Links { shard, shards })?
+            }
+            5 => Work::Deletions,
+            6 => Work::FolderTimes,
+            _ => return None,
+        };
+        reader.end()?;
+        Some(Self { round, work })
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.work {
+            Work::Folder { path, scope } => match scope {
+                Scope::Range(range) if range.is_all() => write!(f, "folder {path}"),
+                Scope::Range(NameRange { after, until }) => {
+                    let end =
+                        |name: &Option<Name>| name.as_ref().map(ToString::to_string).unwrap_or_default();
+                    write!(f, "folder {path} ({}..{}]", end(after), end(until))
+                }
+                Scope::Names(names) => write!(f, "{} names in {path}", names.len()),
+            },
+            Work::Part { file, offset, length } => write!(f, "bytes {offset}+{length} of {}", file.path),
+            Work::Join { file } => write!(f, "name of {}", file.path),
+            Work::Links { shard, shards } => write!(f, "hard links {}/{shards}", shard + 1),
+            Work::Deletions => f.write_str("deletions"),
+            Work::FolderTimes => f.write_str("attributes of folders"),
+        }
+    }
+}
+
+fn put_folder(out: &mut Vec<u8>, path: &RelPath, scope: &Scope) {
+    match scope {
+        Scope::Range(NameRange { after, until }) => {
+            out.push(0);
+            put_bytes(out, path.as_bytes());
+            put_optional(out, after.as_ref().map(Name::as_bytes));
+            put_optional(out, until.as_ref().map(Name::as_bytes));
+        }
+        Scope::Names(names) => {
+            out.push(1);
+            put_bytes(out, path.as_bytes());
+            put_number(out, names.len() as u64);
+            names.iter().for_each(|name| put_bytes(out, name.as_bytes()));
+        }
+    }
+}
+
+fn put_version(out: &mut Vec<u8>, file: &FileVersion) {
+    put_bytes(out, file.path.as_bytes());
+    put_number(out, file.size);
+    put_signed(out, file.modified);
+}
+
+fn version(reader: &mut Reader<'_>) -> Option<FileVersion> {
+    Some(FileVersion {
+        path: RelPath::parse(reader.bytes()?).filter(|path| !path.is_root())?,
+        size: reader.number()?,
+        modified: reader.signed()?,
+    })
+}
+
+fn optional_name(reader: &mut Reader<'_>) -> Option<Option<Name>> {
+    match reader.optional()? {
+        Some(bytes) => Name::new(bytes).map(Some),
+        None => Some(None),
+    }
+}
+
+/// Returns a time in nanoseconds as the catalog keeps it. Times that 64 bits cannot hold (before
+/// 1677 and after 2262) are clamped.
+pub fn nanoseconds(time: Timestamp) -> i64 {
+    time.0.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+/// Returns the parts of a file of `size` bytes as pairs of offset and length.
+pub fn parts_of(size: u64) -> impl Iterator<Item = (u64, u64)> {
+    let wanted = (size / PARTS_WANTED).next_power_of_two();
+    let length = wanted.clamp(PART_SIZES.0, PART_SIZES.1);
+    (0..size.div_ceil(length)).map(move |part| {
+        let offset = part * length;
+        (offset, length.min(size - offset))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name() -> impl Strategy<Value = Name> {
+        "[a-z]{1,6}".prop_map(|text| Name::new(text.as_bytes()).unwrap())
+    }
+
+    fn path() -> impl Strategy<Value = RelPath> {
+        prop::collection::vec(name(), 1..4)
+            .prop_map(|names| names.iter().fold(RelPath::root(), |path, name| path.join(name)))
+    }
+
+    fn work() -> impl Strategy<Value = Work> {
+        let file = || {
+            (path(), any::<u64>(), any::<i64>()).prop_map(|(path, size, modified)| FileVersion {
+                path,
+                size,
+                modified,
+            })
+        };
+        prop_oneof![
+            (path(), prop::option::of(name()), prop::option::of(name())).prop_map(|(path, after, until)| {
+                Work::Folder {
+                    path,
+                    scope: Scope::Range(NameRange { after, until }),
+                }
+            }),
+            (path(), prop::collection::vec(name(), 0..5)).prop_map(|(path, names)| Work::Folder {
+                path,
+                scope: Scope::Names(names)
+            }),
+            file().prop_map(|file| Work::Part {
+                offset: file.size / 3,
+                length: file.size / 2,
+                file
+            }),
+            file().prop_map(|file| Work::Join { file }),
+            (0..9_u32).prop_map(|shard| Work::Links { shard, shards: 9 }),
+            Just(Work::Deletions),
+            Just(Work::FolderTimes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn tasks_are_read_as_written(round: u32, work in work()) {
+            let task = Task { round, work };
+            prop_assert_eq!(Task::decode(&task.encode()), Some(task.clone()));
+            prop_assert_eq!(TaskId::parse(task.id().to_string().as_bytes()), Some(task.id()));
+        }
+
+        #[test]
+        fn hostile_tasks_never_panic(bytes: Vec<u8>) {
+            if let Some(task) = Task::decode(&bytes) {
+                prop_assert_eq!(Task::decode(&task.encode()), Some(task));
+            }
+        }
+
+        #[test]
+        fn parts_cover_a_file_once(size in PART_FILE_MIN..1_u64 << 44) {
+            let mut end = 0;
+            for (offset, length) in parts_of(size) {
+                prop_assert_eq!(offset, end);
+                prop_assert!(length <= 4 << 30);
+                prop_assert!(length >= 1 << 30 || offset + length == size);
+                end = offset + length;
+            }
+            prop_assert_eq!(end, size);
+        }
+    }
+}
