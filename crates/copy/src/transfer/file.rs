@@ -244,8 +244,8 @@ async fn move_data(
         hash,
         write_back: context.config.durability.wants_durable() || !keep,
     };
-    let keeps_holes = before.is_sparse() && start == Start::Anew;
-    match Delta::of(&stream, task, keeps_holes).run().await? {
+    let holes = (before.is_sparse(), start == Start::Anew);
+    match Delta::of(&stream, task, holes).run().await? {
         Outcome::Done(streamed) => return Ok(streamed),
         Outcome::Rest(from) => stream.start = from,
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::fsctl::copy_chunk::Chunk as CopyChunk;
 use ropeway_smb_wire::fsctl::private::PrivateOperations;
@@ -51,11 +51,11 @@ impl SmbFile {
         if let Some(end) = pieces.iter().map(|piece| piece.to + piece.length).max() {
             self.note_length(end);
         }
-        let done = try_join_all(requests(pieces).into_iter().map(|chunks| {
-            // A request that the server did not do completely ends the attempt with the others.
-            async move { self.copy_request(source, &chunks).await }
-        }));
-        match done.await {
+        let requests = requests(pieces).into_iter();
+        let done = join_all(requests.map(|chunks| async move { self.copy_request(source, &chunks).await }));
+        // All are awaited: one that is still executed would write over what the caller sends instead.
+        let done: std::result::Result<Vec<bool>, Error> = done.await.into_iter().collect();
+        match done {
             Ok(all) => Ok(all.into_iter().all(|whole| whole)),
             // The source became shorter, or no copies are supported: the caller sends the data
             // instead, and learns then what else is wrong.

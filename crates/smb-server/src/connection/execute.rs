@@ -15,6 +15,11 @@ use crate::ops::{Context, Execution, Outcome};
 use crate::state::SharedState;
 use crate::state::figures::{SessionFigures, Timer};
 use crate::state::mailbox::JobReply;
+use crate::state::workers::JobClass;
+
+/// Bytes for which a request counts that reads much to answer little: a connection may have eight of them
+/// in progress (a guess).
+const HASHED_BYTES: usize = 8 << 20;
 
 /// The part of a WRITE that a worker executes once it has the message.
 pub(super) type MessageJob = Box<dyn FnOnce(&[u8]) -> ReplyFrame + Send>;
@@ -41,8 +46,8 @@ pub(super) struct Invocation<'a> {
     pub(super) retry_of: Option<u64>,
     /// What a thread prepares for it, if it waits for that.
     pub(super) prepared: Option<Prepared>,
-    /// Whether it changes nothing. Set by its execution.
-    pub(super) reads: bool,
+    /// The workers for it. Set by its execution.
+    pub(super) class: JobClass,
 }
 
 impl Driver {
@@ -123,14 +128,14 @@ impl Driver {
             is_followed: self.frame_is_followed,
             is_retry: invocation.retry_of.is_some(),
             prepared: invocation.prepared.take(),
-            reads: false,
+            class: JobClass::default(),
             ticket: None,
             figures,
         };
         let outcome = ops::execute(&mut context);
         let mut ticket = context.ticket.take();
         invocation.prepared = context.prepared.take();
-        invocation.reads = context.reads;
+        invocation.class = context.class;
         let was_counted = ticket.is_some();
         let outcome = match outcome {
             Ok(Execution::OffloadWrite(job)) => {
@@ -168,14 +173,17 @@ impl Driver {
     ) {
         let header = header.unwrap_or_else(|| self.protocol.reply(request, NtStatus::SUCCESS));
         let reply = self.frame(invocation.compound.sealed);
-        self.jobs
-            .insert(number, (invocation.compound.sealed, charged_bytes(request)));
+        let bytes = match invocation.class {
+            JobClass::Hashes => HASHED_BYTES,
+            JobClass::Changes | JobClass::Reads => charged_bytes(request),
+        };
+        self.jobs.insert(number, (invocation.compound.sealed, bytes));
         let answer = JobReply::of(number, &self.mailbox);
         let signer = request.signer;
         let span = tracing::Span::current();
         let run = Box::new(move || span.in_scope(|| answer.send(job(reply, header, signer), None)));
         let is_far = self.is_far(invocation.tree.as_ref());
-        self.shared.workers_of(is_far, invocation.reads).run(run);
+        self.shared.workers_of(is_far, invocation.class).run(run);
     }
 
     fn is_far(&self, tree: Option<&Tree>) -> bool {

@@ -10,6 +10,7 @@ use super::execute::{Invocation, OffloadedWrite};
 use super::input::{Frame, LargeFrame};
 use super::{Driver, DriverError};
 use crate::state::mailbox::JobReply;
+use crate::state::workers::JobClass;
 use crate::state::{Counters, SharedState};
 
 /// Replies of this many bytes are sent before the next request is executed, so that the client
@@ -105,10 +106,12 @@ impl Driver {
             job,
         } = write;
         let answer = JobReply::of(number, &self.mailbox);
-        self.shared.workers_of(is_far, false).run(Box::new(move || {
-            let reply = job(&frame.buffer[frame.range][start..]);
-            answer.send(reply, Some(frame.buffer));
-        }));
+        self.shared
+            .workers_of(is_far, JobClass::Changes)
+            .run(Box::new(move || {
+                let reply = job(&frame.buffer[frame.range][start..]);
+                answer.send(reply, Some(frame.buffer));
+            }));
     }
 
     /// Executes the messages of a frame, or the remaining ones.
@@ -223,7 +226,7 @@ impl Driver {
                     frame,
                     retry_of: None,
                     prepared: None,
-                    reads: false,
+                    class: JobClass::default(),
                 },
             ),
             outcome => self

@@ -12,6 +12,7 @@ use super::{Driver, DriverError};
 use crate::ops;
 use crate::ops::context::Prepared;
 use crate::ops::deliver::deliver;
+use crate::state::workers::JobClass;
 
 /// Maximum number of waiting requests of a connection: the 512 of Windows count the request that is
 /// being executed ([MS-SMB2] 3.3.4.2, note 242; smb2.credits.1conn_notify_max_async_credits).
@@ -151,7 +152,7 @@ impl Driver {
                 frame: &mut frame,
                 retry_of: Some(number),
                 prepared: pending.prepared.take(),
-                reads: false,
+                class: JobClass::default(),
             };
             self.execute(pending.request, invocation)?
         };

@@ -19,6 +19,7 @@ use crate::recycle_bin::Kept;
 use crate::share::Share;
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open};
+use crate::state::workers::JobClass;
 
 pub(super) fn close(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(CloseRequest::decode)?;
@@ -36,7 +37,9 @@ pub(super) fn close(context: &mut Context<'_>) -> Outcome {
     let shared = Arc::clone(context.shared);
     // One that deletes at its end is opened for that.
     let changing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA | AccessMask::DELETE;
-    context.reads = handle.file().is_none_or(|open| !open.access.intersects(changing));
+    if handle.file().is_none_or(|open| !open.access.intersects(changing)) {
+        context.class = JobClass::Reads;
+    }
     context.reply_from_afar(
         move || close_now(&shared, &handle, id, hub_id, &request),
         CloseResponse::encode,

@@ -19,6 +19,7 @@ use crate::share::Share;
 use crate::state::SharedState;
 use crate::state::figures::SessionFigures;
 use crate::state::open::{Handle, Open};
+use crate::state::workers::JobClass;
 use crate::token::Token;
 
 /// A request and everything that its execution may use.
@@ -46,8 +47,8 @@ pub(crate) struct Context<'a> {
     pub(crate) is_retry: bool,
     /// What a thread prepares for the request, if it waits for that.
     pub(crate) prepared: Option<Prepared>,
-    /// Whether the request changes nothing, so that it need not queue behind those that do.
-    pub(crate) reads: bool,
+    /// Which workers execute the request, if it does not do so at once.
+    pub(crate) class: JobClass,
     /// Proof that the hub counts the request as in progress.
     pub(crate) ticket: Option<CountedRequest>,
     /// What the session's bytes are counted in.

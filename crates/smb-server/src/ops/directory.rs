@@ -4,6 +4,7 @@ use ropeway_smb_wire::query_directory::{QueryDirectoryRequest, QueryDirectoryRes
 
 use super::context::{Context, Outcome};
 use crate::files::directory::query_directory;
+use crate::state::workers::JobClass;
 
 pub(super) fn query(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(QueryDirectoryRequest::decode)?;
@@ -21,7 +22,7 @@ pub(super) fn query(context: &mut Context<'_>) -> Outcome {
         true => Some(context.token()?),
         false => None,
     };
-    context.reads = true;
+    context.class = JobClass::Reads;
     context.reply_from_afar(
         move || query_directory(&open, &request, open.share.name_view(), token.as_deref()),
         |output, w| QueryDirectoryResponse { output }.encode(w),

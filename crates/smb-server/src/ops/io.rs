@@ -19,6 +19,7 @@ use super::{ioctl, notify};
 use crate::files::{set_file, status};
 use crate::ops::range_locks;
 use crate::state::open::{Handle, Open};
+use crate::state::workers::JobClass;
 use crate::state::{Counters, SharedState};
 
 /// Minimum length in bytes of a WRITE that goes to a worker. Below, passing it on costs more than
@@ -64,7 +65,7 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     let header = context.protocol.reply(context.request, NtStatus::SUCCESS);
     let signer = context.request.signer;
     let compression = compression(context, &request);
-    context.reads = true;
+    context.class = JobClass::Reads;
     if context.may_offload {
         let held = set_file::held_access_time(&open)?;
         let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {

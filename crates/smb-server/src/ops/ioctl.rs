@@ -20,6 +20,7 @@ use crate::files::fsctl::{CopyView, Range};
 use crate::interfaces;
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open, PipeOpen};
+use crate::state::workers::JobClass;
 
 /// Most bytes of a private control's input. A guess: the operations of today take 24.
 const PRIVATE_INPUT_MAX: usize = 64 << 10;
@@ -122,11 +123,11 @@ fn private(
         };
         fsctl::private(&open, input, output_max, &locked)
     };
-    context.reads = true;
     if !context.may_offload {
-        let (status, output) = execute(request.input)?;
-        return answer(context, request, file_id, status, &output);
+        // In a compound it would keep the connection's thread from everything else.
+        return Err(NtStatus::NOT_SUPPORTED);
     }
+    context.class = JobClass::Hashes;
     let input = request.input.to_vec();
     Ok(Execution::Offload(
         None,

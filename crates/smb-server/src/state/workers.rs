@@ -9,6 +9,18 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use ropeway_vfs::trace::Requester;
 
+/// The workers that execute a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum JobClass {
+    /// Those of requests that may change something.
+    #[default]
+    Changes,
+    /// The request changes nothing, so it need not queue behind those that do.
+    Reads,
+    /// The request reads much to answer little, so others do not queue behind it.
+    Hashes,
+}
+
 /// A piece of work.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use futures_util::future::{join, join3};
 use futures_util::stream::StreamExt as _;
 use ropeway_plan::delta::{Piece, aligned};
-use ropeway_vfs::{ContentHash, CopyPiece, EndError, File};
+use ropeway_vfs::{ContentHash, CopyPiece, EndError, ErrorKind, File, Op};
 use tokio::time::Instant;
 
 use super::chunks::near_hash;
 use super::{Delta, Direction, Unusable, far_error};
 use crate::job::counters::add_wait;
+use crate::job::outcome::cancelled;
 
 /// Most bytes of one write. Half a block of the job, so that the place of a header is free.
 const SEND_MAX: u64 = 512 << 10;
@@ -70,7 +71,11 @@ impl Delta<'_> {
                 true => true,
                 false => {
                     let copied = self.target.copy_pieces_from(old, &copies).await;
-                    copied.map_err(EndError::on_target)?
+                    match copied {
+                        // The old file has a bad block: it is not needed.
+                        Err(error) if error.kind == ErrorKind::DeviceError => false,
+                        copied => copied.map_err(EndError::on_target)?,
+                    }
                 }
             };
             copied.then_some(()).ok_or(Unusable::NoCopy)
@@ -102,6 +107,7 @@ impl Delta<'_> {
 
     /// Reads a range from the source and writes it to the target.
     pub(super) async fn send(&self, range: Range<u64>) -> Result<(), Unusable> {
+        self.check_wanted()?;
         let (report, resources) = (&self.context.report, &self.context.resources);
         let length = range.end - range.start;
         // At most `SEND_MAX`.
@@ -114,6 +120,7 @@ impl Delta<'_> {
             None => (None, resources.pool.get().await),
         };
         let admitted = report.admit(length).await;
+        self.check_wanted()?;
         let start = Instant::now();
         let (block, result) = self.source.read_at(block, range.start, wanted).await;
         admitted.pay(block.len() as u64).await;
@@ -131,6 +138,17 @@ impl Delta<'_> {
         report.live.bytes_sent.fetch_add(length, Ordering::Relaxed);
         report.live.operations.fetch_add(2, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Fails once the job stops, or another part of the file has failed.
+    fn check_wanted(&self) -> Result<(), Unusable> {
+        if self.context.stopped() {
+            return Err(EndError::on_target(cancelled(Op::Write, self.target.path())).into());
+        }
+        match self.has_failed.load(Ordering::Relaxed) {
+            true => Err(Unusable::Other),
+            false => Ok(()),
+        }
     }
 
     /// Waits while a long flush keeps writes away.

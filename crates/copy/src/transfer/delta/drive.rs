@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use ropeway_plan::delta::{self, OldChunks};
 use ropeway_vfs::chunks::{Chunk, Cutter};
-use ropeway_vfs::{EndError, Error, File, Op, Pending};
+use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
 
 use super::build::PartPlan;
 use super::chunks::{self, Part};
@@ -83,6 +83,11 @@ impl Known {
         }
     }
 
+    /// Whether nothing is left to build, even if the old file goes on.
+    fn is_done(&self) -> bool {
+        self.new_is_whole && self.waiting.is_empty() && self.ready.is_empty()
+    }
+
     /// Makes all parts ready once both files are known, if the old file helps.
     fn settle(&mut self, (start, size): (u64, u64)) -> Result<(), Unusable> {
         if !self.old_is_whole || !self.new_is_whole || self.waiting.is_empty() {
@@ -131,6 +136,7 @@ impl Delta<'_> {
             }
             Err(unusable) => Err(unusable),
         };
+        self.has_failed.store(result.is_err(), Ordering::Relaxed);
         // What is under way is awaited: its writes must not come after those of what follows.
         while let Some(part) = building.next().await {
             match part {
@@ -148,13 +154,17 @@ impl Delta<'_> {
         (known, building, built): (&mut Known, &mut Building<'s>, &mut Built),
     ) -> Result<(), Unusable> {
         loop {
+            if self.context.durability.is_in_doubt(self.attempt) {
+                let error = Error::new(Op::Sync, self.target.path(), ErrorKind::Network);
+                return Err(EndError::on_target(error).into());
+            }
             known.settle((self.start, self.size))?;
             while building.len() < BUILDS_AT_ONCE
                 && let Some(plan) = known.ready.pop_front()
             {
                 building.push(Box::pin(self.build_when_free(direction, old, plan)));
             }
-            if known.old_is_whole && known.new_is_whole && building.is_empty() {
+            if known.is_done() && building.is_empty() {
                 return match known.new_upto == self.size {
                     true => Ok(()),
                     // The source is shorter than it was.

@@ -35,6 +35,10 @@ impl Delta<'_> {
         if far.capabilities().far {
             return Ok(true);
         }
+        if direction == Direction::Down && self.context.hash_algorithm().is_some() {
+            // The sample would not be compared, as the hash needs it.
+            return Ok(false);
+        }
         let mut sampled = 0;
         let line = &self.context.resources.line;
         let rate = line.get_or_try_init(|| self.measure(&mut sampled)).await?;

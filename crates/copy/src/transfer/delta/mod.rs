@@ -20,11 +20,11 @@ mod drive;
 mod line;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ropeway_plan::Engine;
 use ropeway_plan::delta;
 use ropeway_plan::durability::FileTry;
+use ropeway_plan::{Engine, Visibility};
 use ropeway_vfs::{
     CacheMode, ContentHash, EndError, Error, ErrorKind, File, Kind, OpenOptions, Pending, Tree, Verdict,
 };
@@ -39,6 +39,11 @@ use crate::transfer::stream::{Stream, Streamed};
 /// Size in bytes of the smallest file that is compared inside. Smaller ones take a round trip or
 /// two as a whole, and the comparison takes four.
 const SIZE_MIN: u64 = 1 << 20;
+
+/// Times the size of the new file that the old one may have, beyond [`OLD_MIN`] bytes: comparing it must
+/// not take longer than sending the new one. Guesses.
+const OLD_TIMES: u64 = 4;
+const OLD_MIN: u64 = 64 << 20;
 
 /// Which end is far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +78,15 @@ impl From<EndError> for Unusable {
 /// Returns what an error of the far end means: what it tells is a hint, so nonsense only costs the
 /// hint.
 fn far_error(direction: Direction, error: Error) -> Unusable {
-    let is_nonsense = matches!(error.kind, ErrorKind::PeerMisbehaved | ErrorKind::InvalidReply);
+    let is_nonsense = matches!(
+        error.kind,
+        ErrorKind::PeerMisbehaved
+            | ErrorKind::InvalidReply
+            // Of the old file, which is not needed. Sending the whole tells what else is wrong.
+            | ErrorKind::DeviceError
+            | ErrorKind::Busy
+            | ErrorKind::ServerExhausted
+    );
     match direction {
         _ if is_nonsense || error.verdict() == Verdict::Skip => Unusable::Silent,
         Direction::Up => EndError::on_target(error).into(),
@@ -103,13 +116,18 @@ pub(crate) struct Delta<'a> {
     start: u64,
     /// Whether holes of the source stay holes: it is sparse, and nothing was written to the target.
     keeps_holes: bool,
+    /// Whether an earlier try may have left bytes in holes of the source.
+    is_resumed_sparse: bool,
     /// Whether the durability control counts what is dirty.
     is_counted: bool,
+    /// Whether a part has failed, so that others need not be sent.
+    has_failed: AtomicBool,
 }
 
 impl<'a> Delta<'a> {
-    /// Prepares what a stream would move.
-    pub(crate) fn of(stream: &Stream<'a>, task: &'a FileTask, keeps_holes: bool) -> Self {
+    /// Prepares what a stream would move. `is_sparse`: the source has holes. `is_new`: nothing was
+    /// written to the target yet.
+    pub(crate) fn of(stream: &Stream<'a>, task: &'a FileTask, (is_sparse, is_new): (bool, bool)) -> Self {
         Self {
             context: stream.context,
             task,
@@ -119,8 +137,10 @@ impl<'a> Delta<'a> {
             attempt: stream.attempt,
             size: stream.size,
             start: stream.start,
-            keeps_holes,
+            keeps_holes: is_sparse && is_new,
+            is_resumed_sparse: is_sparse && !is_new && !stream.context.config.options.inplace,
             is_counted: stream.is_counted(),
+            has_failed: false.into(),
         }
     }
 
@@ -134,10 +154,10 @@ impl<'a> Delta<'a> {
 
     async fn run_once(mut self) -> Result<Outcome, EndError> {
         let Some(direction) = self.direction() else {
-            return Ok(Outcome::Rest(self.start));
+            return self.rest().await;
         };
         let done = match self.is_wanted(direction).await {
-            Ok(false) => return Ok(Outcome::Rest(self.start)),
+            Ok(false) => return self.rest().await,
             Ok(true) => self.send_changes(direction).await,
             Err(failed) => Err(failed),
         };
@@ -155,6 +175,16 @@ impl<'a> Delta<'a> {
         }
     }
 
+    /// Leaves all from here on to be sent. A stream does not write over holes of the source, so what an
+    /// earlier try left there must go.
+    async fn rest(&self) -> Result<Outcome, EndError> {
+        if self.is_resumed_sparse {
+            let cut = self.target.set_len(self.start).await;
+            cut.map_err(EndError::on_target)?;
+        }
+        Ok(Outcome::Rest(self.start))
+    }
+
     /// Returns which end is far, if there is an old file and only one end is on a network.
     fn direction(&self) -> Option<Direction> {
         let options = &self.context.config.options;
@@ -166,6 +196,9 @@ impl<'a> Delta<'a> {
             && !options.inplace
             && existing.kind == Kind::File
             && existing.size > 0
+            && existing.size <= left.saturating_mul(OLD_TIMES).max(OLD_MIN)
+            // In a folder that is not visible yet, the target is written in its place.
+            && self.task.folder.visibility() == Visibility::Visible
             && fits;
         if !is_possible {
             return None;
@@ -175,7 +208,10 @@ impl<'a> Delta<'a> {
         if self.target.far_content().is_some() && is_near(&**source) {
             return Some(Direction::Up);
         }
-        let is_down = self.source.far_content().is_some() && is_near(&*self.context.config.target);
+        // The hash of a download is that of the target, so all of it must be compared.
+        let hashes_part = self.context.hash_algorithm().is_some() && self.start > 0;
+        let is_down =
+            !hashes_part && self.source.far_content().is_some() && is_near(&*self.context.config.target);
         is_down.then_some(Direction::Down)
     }
 
@@ -189,6 +225,11 @@ impl<'a> Delta<'a> {
             Some(metadata) => metadata,
             None => old.metadata().await.map_err(|_| Unusable::NoCopy)?,
         };
+        let expected = self.task.existing.as_ref().map_or(0, |existing| existing.size);
+        if metadata.size > expected.saturating_add(OLD_MIN) {
+            // It has grown much since the listing, or the server does not tell the truth.
+            return Err(Unusable::Other);
+        }
         if self.keeps_holes {
             // A hole at the end of a part is compared, too.
             let grown = self.target.set_len(self.size).await;

@@ -28,6 +28,7 @@ use crate::share::Share;
 use crate::state::SharedState;
 use crate::state::cache_watch::CacheWatch;
 use crate::state::mailbox::Message;
+use crate::state::workers::JobClass;
 use crate::token::Token;
 
 /// What the thread has found, and its watch if the client wants to cache it.
@@ -70,7 +71,11 @@ pub(super) fn find(
     context.prepared = Some(slot);
     let writing = AccessMask::WRITE_DATA | AccessMask::APPEND_DATA;
     let changes = intent.creates() || intent.overwrites() || intent.access.intersects(writing);
-    let workers = context.shared.workers_of(true, !changes);
+    let class = match changes {
+        true => JobClass::Changes,
+        false => JobClass::Reads,
+    };
+    let workers = context.shared.workers_of(true, class);
     workers.run(Box::new(move || finder.run()));
     Err(Ok(Execution::Pending))
 }
