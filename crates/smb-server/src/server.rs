@@ -176,6 +176,7 @@ impl Server {
         };
         deliver(&self.shared);
         look_after(&self.shared);
+        self.shared.memory.tend(self.shared.uptime());
         let wait = due.unwrap_or(WAIT_MAX).clamp(Duration::from_millis(10), WAIT_MAX);
         let timeout = Timespec {
             tv_sec: wait.as_secs() as i64,

@@ -60,9 +60,9 @@ const JOB_BYTES_MAX: usize = 64 << 20;
 /// responses at a time.
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 128 << 10;
 
-/// If a connection had this many unsent bytes, memory is given back to the system when it ends or is
-/// idle (a guess).
-const RELEASE_MEMORY_MIN: usize = 1 << 20;
+/// If a connection had this many unsent bytes, memory is given back to the system as soon as it ends (a
+/// guess).
+const RELEASE_MEMORY_MIN: usize = 4 << 20;
 
 /// Divisor of the send timeout while all connections together have too many unsent bytes (a guess).
 const OVERLOAD_DIVISOR: u32 = 6;
@@ -102,6 +102,8 @@ pub(super) struct Driver {
     /// The WRITE to execute from that buffer.
     write: Option<OffloadedWrite>,
     stopped: bool,
+    /// Something was received since buffers were last freed.
+    is_used: bool,
     sent_breaks: SentBreaks,
     /// What the requests of the last session are counted in.
     figures: Option<(SessionId, Arc<SessionFigures>)>,
@@ -148,6 +150,7 @@ impl Driver {
             frame_is_followed: false,
             write: None,
             stopped: false,
+            is_used: false,
             sent_breaks: SentBreaks::default(),
             figures: None,
             logging_off: None,
@@ -191,18 +194,13 @@ impl Driver {
         ops::session::connection_lost(&self.shared, id, &sessions);
         self.resend_breaks();
         deliver(&self.shared);
-        let release_memory = self.release_memory();
+        let was_large = self.output.peak() >= RELEASE_MEMORY_MIN;
+        let shared = Arc::clone(&self.shared);
         drop(self);
-        if let Some(release_memory) = release_memory {
-            release_memory();
+        match was_large {
+            true => shared.memory.release(),
+            false => shared.memory.freed(),
         }
-    }
-
-    /// Returns what gives memory back to the system, if this connection had large replies since the last
-    /// call.
-    fn release_memory(&mut self) -> Option<fn()> {
-        let was_large = self.output.take_peak() >= RELEASE_MEMORY_MIN;
-        self.shared.release_memory.filter(|_| was_large)
     }
 
     /// Whether there has been no session for too long. The time begins anew with each logoff.
@@ -233,7 +231,10 @@ impl Driver {
                 match self.input.receive(&self.socket)? {
                     Received::End => return Ok(()),
                     Received::Nothing => {}
-                    Received::Some => self.take_frames()?,
+                    Received::Some => {
+                        self.is_used = true;
+                        self.take_frames()?;
+                    }
                 }
             }
         }
@@ -314,8 +315,8 @@ impl Driver {
             }
             self.input.shrink();
             self.output.shrink();
-            if let Some(release_memory) = self.release_memory() {
-                release_memory();
+            if std::mem::take(&mut self.is_used) {
+                self.shared.memory.freed();
             }
             self.sent_breaks.lift_limit(self.socket.as_fd());
             self.check_send_timeout()?;

@@ -29,7 +29,7 @@ pub(crate) struct Output {
     /// Bytes of the first frame that were sent.
     sent: usize,
     waiting: usize,
-    /// Largest number of bytes that waited since [`Self::take_peak`].
+    /// Largest number of bytes that ever waited.
     peak: usize,
     free_buffers: Vec<Vec<u8>>,
     /// As long as the last frames in them.
@@ -109,9 +109,9 @@ impl Output {
         self.waiting
     }
 
-    /// Returns the largest number of bytes that waited since the last call.
-    pub(crate) fn take_peak(&mut self) -> usize {
-        std::mem::replace(&mut self.peak, self.waiting)
+    /// Returns the largest number of bytes that ever waited.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak
     }
 
     /// Sends as much as the socket accepts without waiting.

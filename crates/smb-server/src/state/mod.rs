@@ -6,6 +6,7 @@ pub(crate) mod cache_watch;
 pub(crate) mod figures;
 pub(crate) mod kept_handles;
 pub(crate) mod mailbox;
+mod memory;
 pub(crate) mod open;
 pub(crate) mod posix_locks;
 pub(crate) mod scan;
@@ -41,11 +42,21 @@ use cache_watch::CacheWatches;
 use figures::SessionFigures;
 use kept_handles::KeptHandles;
 use mailbox::{Mailbox, Message};
+use memory::FreedMemory;
 use open::{Handle, Open};
 use posix_locks::PosixLocks;
 use tunnel::Tunnel;
 use unsent::UnsentBytes;
-use workers::WorkerPool;
+use workers::{JobClass, WorkerPool};
+
+/// Maximum number of threads for requests that read much to answer little. A guess: half of the
+/// processors are left to everything else.
+const HASHER_THREADS_MAX: usize = 4;
+
+fn hasher_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).clamp(1, HASHER_THREADS_MAX)
+}
 
 /// Number of locks for appending; several files share one (a guess: the threads of a server and
 /// some).
@@ -70,6 +81,8 @@ pub(crate) struct SharedState {
     far_workers: WorkerPool,
     /// Further ones for requests that only read: writes that wait for the line do not hold them up.
     far_readers: WorkerPool,
+    /// Threads for requests that read much to answer little.
+    hashers: WorkerPool,
     pub(crate) counters: Counters,
     /// Requests of sessions that have ended.
     pub(crate) past_figures: SessionFigures,
@@ -77,8 +90,7 @@ pub(crate) struct SharedState {
     pub(crate) audit: Option<Arc<dyn Audit>>,
     /// Another protocol.
     pub(crate) foreign: Option<Arc<dyn ForeignProtocol>>,
-    /// Returns freed memory to the system.
-    pub(crate) release_memory: Option<fn()>,
+    pub(crate) memory: FreedMemory,
     pub(crate) login_timeout: Duration,
     /// Response bytes that clients have not received.
     pub(crate) unsent: Arc<UnsentBytes>,
@@ -164,12 +176,13 @@ impl SharedState {
             workers: WorkerPool::new(options.io_threads),
             far_workers: WorkerPool::new(FAR_THREADS),
             far_readers: WorkerPool::new(FAR_READER_THREADS),
+            hashers: WorkerPool::new(hasher_threads()),
             counters: Counters::default(),
             past_figures: SessionFigures::default(),
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
             audit: options.audit,
             foreign: options.foreign,
-            release_memory: options.release_memory,
+            memory: FreedMemory::new(options.release_memory),
             login_timeout: options.login_timeout,
             unsent: Arc::new(UnsentBytes::new(options.unsent_max)),
             send_timeout: options.send_timeout,
@@ -196,10 +209,11 @@ impl SharedState {
 
     /// Returns the threads for requests that wait for the store of a share. `reads`: the request
     /// changes nothing.
-    pub(crate) fn workers_of(&self, is_far: bool, reads: bool) -> &WorkerPool {
-        match (is_far, reads) {
-            (true, true) => &self.far_readers,
-            (true, false) => &self.far_workers,
+    pub(crate) fn workers_of(&self, is_far: bool, class: JobClass) -> &WorkerPool {
+        match (is_far, class) {
+            (_, JobClass::Hashes) => &self.hashers,
+            (true, JobClass::Reads) => &self.far_readers,
+            (true, JobClass::Changes) => &self.far_workers,
             (false, _) => &self.workers,
         }
     }
