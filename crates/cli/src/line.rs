@@ -32,8 +32,12 @@ pub(crate) struct LineReport {
 impl LineReport {
     /// Returns the limit: losses, if one end of the job seems slow because of them.
     pub(crate) fn bottleneck(&self, found: Option<Limit>, bytes_a_second: f64) -> Option<Limit> {
-        let is_end = matches!(found, Some(Limit::Source | Limit::Destination));
-        match is_end && self.is_loss_bound(bytes_a_second) {
+        // Only the end that is on the line can be slow because of it.
+        let far_end = match self.sends() {
+            true => Limit::Destination,
+            false => Limit::Source,
+        };
+        match found == Some(far_end) && self.is_loss_bound(bytes_a_second) {
             true => Some(Limit::Loss),
             false => found,
         }

@@ -24,6 +24,8 @@ const MEASURE_MIN: Duration = Duration::from_millis(500);
 /// Longest time to open connections: TCP, NEGOTIATE and two or three SESSION_SETUP, with some of
 /// them lost.
 const OPENING_ROUND_TRIPS: u32 = 30;
+/// A first segment that is lost is sent again after 1 s ([RFC 6298] 2.1).
+const OPENING_MIN: Duration = Duration::from_secs(3);
 /// Time in which TCP on new connections reaches its rate: from 10 segments to the 16 of 1 % takes
 /// one round trip, to the 50 of 0.1 % three.
 const STARTING_ROUND_TRIPS: u32 = 4;
@@ -72,7 +74,7 @@ pub(crate) struct LossPolicy {
     phase: Phase,
     /// Since when the line is in use.
     used_since: Option<Duration>,
-    /// Rate before the newest connections, in bytes a second, and their number.
+    /// Rate before the newest connections, in bytes a second, and the number of the others.
     before: (f64, usize),
 }
 
@@ -108,7 +110,9 @@ impl LossPolicy {
         match self.phase {
             Phase::Settled => None,
             Phase::Opening { since, target } => {
-                if load.channels >= target || now.saturating_sub(since) >= trips(OPENING_ROUND_TRIPS) {
+                if load.channels >= target
+                    || now.saturating_sub(since) >= trips(OPENING_ROUND_TRIPS).max(OPENING_MIN)
+                {
                     self.phase = Phase::Starting { since: now };
                 }
                 None
@@ -155,10 +159,11 @@ impl LossPolicy {
         }
         let rate = load.line.since(mark.line).moved_bytes as f64 / took.as_secs_f64();
         if is_trial {
-            let (before, opened) = self.before;
+            let (before, had) = self.before;
             if rate < before * GAIN {
                 self.phase = Phase::Settled;
-                return (opened > 0 && load.channels > opened).then_some(Advice::Close(opened));
+                let more = load.channels.saturating_sub(had.max(1));
+                return (more > 0).then_some(Advice::Close(more));
             }
         } else if !is_losing(load.line.since(mark.line), load.is_bbr) {
             self.phase = Phase::Watch(Some(fresh));
@@ -173,7 +178,7 @@ impl LossPolicy {
             self.phase = Phase::Settled;
             return None;
         }
-        self.before = (rate, more);
+        self.before = (rate, load.channels);
         self.phase = Phase::Opening {
             since: now,
             target: load.channels + more,

@@ -198,14 +198,19 @@ impl Session {
     /// Returns the advice of the policy for lossy lines. Once it has opened connections, the other
     /// policy has no say any more.
     pub(crate) fn loss_advice(&self, budget: &Budget, line: &LineTotals) -> Option<Advice> {
-        let (known, channels) = (line.get(), self.read_channels());
-        let live = || channels.iter().filter(|channel| channel.ended().is_none());
-        let load = LossSample {
-            channels: live().count(),
-            round_trip: live().filter_map(|channel| channel.round_trip()).min()?,
-            line: known.info,
-            is_bbr: known.is_bbr(),
-            is_busy: budget.is_used_up() || live().map(|it| it.backlog().bytes).sum::<u64>() >= BUSY_BYTES,
+        let known = line.get();
+        // `advice` takes the locks in the other order: the channels are released first.
+        let load = {
+            let channels = self.read_channels();
+            let live = || channels.iter().filter(|channel| channel.ended().is_none());
+            let backlog = || live().map(|channel| channel.backlog().bytes).sum::<u64>();
+            LossSample {
+                channels: live().count(),
+                round_trip: live().filter_map(|channel| channel.round_trip()).min()?,
+                line: known.info,
+                is_bbr: known.is_bbr(),
+                is_busy: budget.is_used_up() || backlog() >= BUSY_BYTES,
+            }
         };
         let advice = self.losses.lock().advise(self.started.elapsed(), load);
         if advice.is_some() {
