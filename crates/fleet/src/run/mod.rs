@@ -298,13 +298,6 @@ impl Crew {
                 self.run_links((claim, round), (*shard, *shards)).await
             }
             Work::FolderTimes => self.run_folder_times(message.claim, message.task.round).await,
-            Work::Part { .. } | Work::Join { .. } | Work::Deletions => {
-                // Made by a later version.
-                Err(Error::Damaged(format!(
-                    "task {} ({})",
-                    message.claim.task, message.task
-                )))
-            }
         }
     }
 
