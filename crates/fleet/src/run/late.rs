@@ -179,14 +179,15 @@ impl Crew {
     }
 
     async fn make_groups(&self, late: &mut Late, groups: Vec<Vec<RelPath>>) -> Result<()> {
-        let mut found = Vec::new();
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
         for names in groups {
             let mut group = Group { names: Vec::new() };
             for path in names {
                 match self.ends.source.metadata(&path).await {
                     Ok(metadata) if metadata.kind == Kind::File => group.names.push((path, metadata)),
                     Ok(_) => {}
-                    Err(error) if error.verdict() == Verdict::Skip => {}
+                    Err(error) if error.kind.is_absence() => {}
+                    Err(error) if is_of_node(error.kind) => failed.push((path, error.to_string())),
                     Err(error) => return Err(Error::source(error)),
                 }
             }
@@ -195,7 +196,6 @@ impl Crew {
             }
         }
         let mut records = self.copy_leaders(late, &found).await?;
-        let mut failed = Vec::new();
         let copied = |record: &&Record| matches!(record.state, State::Copied { .. });
         let named: Vec<Record> = records.iter().filter(copied).cloned().collect();
         self.publish_late(late, &records).await?;

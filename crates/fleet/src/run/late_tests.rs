@@ -107,3 +107,43 @@ fn a_lost_connection_does_not_copy_a_file_with_several_names_again() {
         assert!(world.is_linked(), "{rule}");
     }
 }
+
+#[test]
+fn a_connection_that_is_lost_at_one_name_fails_no_file() {
+    for (end, name) in [("target", "t/a"), ("source", "a")] {
+        let world = World::new();
+        let rule = format!("stat:path={name},kind=network,times=1");
+        let (source, target) = match end {
+            "source" => (
+                world.faulty(&world.source, &rule),
+                world.faulty(&world.target, ""),
+            ),
+            _ => (
+                world.faulty(&world.source, ""),
+                world.faulty(&world.target, &rule),
+            ),
+        };
+        let records = world.run(Arc::clone(&source) as _, Arc::clone(&target) as _);
+        assert_eq!([source.fired(), target.fired()].concat(), [1], "{end}");
+        assert!(!has_failed(&records), "{end}: {records:?}");
+        assert!(world.is_linked(), "{end}");
+    }
+}
+
+#[test]
+fn a_name_that_cannot_be_examined_is_listed_as_failed() {
+    // First by the walk, then by the pass for links.
+    for rule in ["nth=1", "nth=2"] {
+        for kind in ["permission_denied", "device_error"] {
+            let world = World::new();
+            let source = world.faulty(&world.source, &format!("stat:path=a,{rule},kind={kind}"));
+            let records = world.run(source, Arc::clone(&world.target) as _);
+            let is_failed = |record: &&Record| matches!(record.state, State::Failed(_));
+            let failed: Vec<&RelPath> = (records.iter().filter(is_failed))
+                .map(|record| &record.path)
+                .collect();
+            assert_eq!(failed, [&path("a")], "{rule} {kind}: {records:?}");
+            assert_eq!(world.target.content(&path("t/b")).unwrap(), b"content");
+        }
+    }
+}
