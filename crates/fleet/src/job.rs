@@ -13,9 +13,6 @@ pub struct JobFile {
     pub source: String,
     /// Where to copy to.
     pub target: String,
-    /// Limit of the bytes a second that all workers together read from the source.
-    #[serde(default)]
-    pub bytes_per_second: Option<u64>,
 }
 
 impl JobFile {
@@ -25,7 +22,6 @@ impl JobFile {
             version: VERSION,
             source,
             target,
-            bytes_per_second: None,
         }
     }
 

@@ -2,11 +2,8 @@
 //!
 //! ```text
 //!   phase 0  Folder      entries of a folder between two names, with everything below them
-//!            Part        1 to 4 GiB of a file over 8 GiB
-//!   phase 1  Join        gives such a file its name when all of its parts are there
-//!   phase 2  Links       files with several names, by the owner of (device, inode)
-//!   phase 3  Deletions   what a mirror removes
-//!   phase 4  FolderTimes attributes of folders, the deepest first
+//!   phase 1  Links       files with several names, by the owner of (device, inode)
+//!   phase 2  FolderTimes attributes of folders, the deepest first
 //! ```
 //!
 //! A task is identified by its content ([`TaskId`]), so the same task has the same name whoever
@@ -16,21 +13,11 @@ use std::fmt;
 
 use ropeway_vfs::{Name, RelPath, Timestamp};
 
-use crate::codec::{Reader, put_bytes, put_number, put_optional, put_signed};
+use crate::codec::{Reader, put_bytes, put_number, put_optional};
 
 /// Largest number of entries of one task. A message for each of 10^9 files would be too many for
 /// any queue; 50,000 tasks are not.
 pub const TASK_ENTRIES_MAX: usize = 20_000;
-
-/// Files above this size are copied in parts.
-pub const PART_FILE_MIN: u64 = 8 << 30;
-
-/// Size of the smallest and of the largest part. Both are powers of two, so that the hash of the
-/// file follows from the hashes of its parts.
-const PART_SIZES: (u64, u64) = (1 << 30, 4 << 30);
-
-/// Number of parts above which they become larger. A guess: enough for many workers.
-const PARTS_WANTED: u64 = 64;
 
 /// Identity of a task: the first 128 bits of the BLAKE3 hash of its content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,17 +106,6 @@ impl Scope {
     }
 }
 
-/// One version of a file of the source: bytes of different versions never meet in one copy.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FileVersion {
-    /// Path of the file in the source.
-    pub path: RelPath,
-    /// Size in bytes.
-    pub size: u64,
-    /// Time of last change, in nanoseconds since 1970.
-    pub modified: i64,
-}
-
 /// What a task does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
@@ -140,20 +116,6 @@ pub enum Work {
         /// Its entries that take part.
         scope: Scope,
     },
-    /// Copies a range of a large file.
-    Part {
-        /// The file.
-        file: FileVersion,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        length: u64,
-    },
-    /// Names a large file whose parts are all there.
-    Join {
-        /// The file.
-        file: FileVersion,
-    },
     /// Makes the files of one share of all (device, inode) that have several names.
     Links {
         /// Number of this share, below `shards`.
@@ -161,8 +123,6 @@ pub enum Work {
         /// Number of shares.
         shards: u32,
     },
-    /// Removes what the source does not have.
-    Deletions,
     /// Sets the attributes of all folders, the deepest first.
     FolderTimes,
 }
@@ -199,40 +159,18 @@ impl Task {
         TaskId(id)
     }
 
-    /// Returns the phase of the job in which it runs. A phase begins when all earlier ones are done.
-    pub fn phase(&self) -> u8 {
-        match self.work {
-            Work::Folder { .. } | Work::Part { .. } => 0,
-            Work::Join { .. } => 1,
-            Work::Links { .. } => 2,
-            Work::Deletions => 3,
-            Work::FolderTimes => 4,
-        }
-    }
-
     /// Returns its bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_number(&mut out, u64::from(self.round));
         match &self.work {
             Work::Folder { path, scope } => put_folder(&mut out, path, scope),
-            Work::Part { file, offset, length } => {
-                out.push(2);
-                put_version(&mut out, file);
-                put_number(&mut out, *offset);
-                put_number(&mut out, *length);
-            }
-            Work::Join { file } => {
-                out.push(3);
-                put_version(&mut out, file);
-            }
             Work::Links { shard, shards } => {
-                out.push(4);
+                out.push(2);
                 put_number(&mut out, u64::from(*shard));
                 put_number(&mut out, u64::from(*shards));
             }
-            Work::Deletions => out.push(5),
-            Work::FolderTimes => out.push(6),
+            Work::FolderTimes => out.push(3),
         }
         out
     }
@@ -259,21 +197,11 @@ impl Task {
                 }
             }
             2 => {
-                let file = version(&mut reader)?;
-                let (offset, length) = (reader.number()?, reader.number()?);
-                offset.checked_add(length).filter(|end| *end <= file.size)?;
-                Work::Part { file, offset, length }
-            }
-            3 => Work::Join {
-                file: version(&mut reader)?,
-            },
-            4 => {
                 let shard = u32::try_from(reader.number()?).ok()?;
                 let shards = u32::try_from(reader.number()?).ok()?;
                 (shard < shards).then_some(Work::Links { shard, shards })?
             }
-            5 => Work::Deletions,
-            6 => Work::FolderTimes,
+            3 => Work::FolderTimes,
             _ => return None,
         };
         reader.end()?;
@@ -293,10 +221,7 @@ impl fmt::Display for Task {
                 }
                 Scope::Names(names) => write!(f, "{} names in {path}", names.len()),
             },
-            Work::Part { file, offset, length } => write!(f, "bytes {offset}+{length} of {}", file.path),
-            Work::Join { file } => write!(f, "name of {}", file.path),
             Work::Links { shard, shards } => write!(f, "hard links {}/{shards}", shard + 1),
-            Work::Deletions => f.write_str("deletions"),
             Work::FolderTimes => f.write_str("attributes of folders"),
         }
     }
@@ -319,20 +244,6 @@ fn put_folder(out: &mut Vec<u8>, path: &RelPath, scope: &Scope) {
     }
 }
 
-fn put_version(out: &mut Vec<u8>, file: &FileVersion) {
-    put_bytes(out, file.path.as_bytes());
-    put_number(out, file.size);
-    put_signed(out, file.modified);
-}
-
-fn version(reader: &mut Reader<'_>) -> Option<FileVersion> {
-    Some(FileVersion {
-        path: RelPath::parse(reader.bytes()?).filter(|path| !path.is_root())?,
-        size: reader.number()?,
-        modified: reader.signed()?,
-    })
-}
-
 fn optional_name(reader: &mut Reader<'_>) -> Option<Option<Name>> {
     match reader.optional()? {
         Some(bytes) => Name::new(bytes).map(Some),
@@ -344,16 +255,6 @@ fn optional_name(reader: &mut Reader<'_>) -> Option<Option<Name>> {
 /// 1677 and after 2262) are clamped.
 pub fn nanoseconds(time: Timestamp) -> i64 {
     time.0.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
-}
-
-/// Returns the parts of a file of `size` bytes as pairs of offset and length.
-pub fn parts_of(size: u64) -> impl Iterator<Item = (u64, u64)> {
-    let wanted = (size / PARTS_WANTED).next_power_of_two();
-    let length = wanted.clamp(PART_SIZES.0, PART_SIZES.1);
-    (0..size.div_ceil(length)).map(move |part| {
-        let offset = part * length;
-        (offset, length.min(size - offset))
-    })
 }
 
 #[cfg(test)]
@@ -371,13 +272,6 @@ mod tests {
     }
 
     fn work() -> impl Strategy<Value = Work> {
-        let file = || {
-            (path(), any::<u64>(), any::<i64>()).prop_map(|(path, size, modified)| FileVersion {
-                path,
-                size,
-                modified,
-            })
-        };
         prop_oneof![
             (path(), prop::option::of(name()), prop::option::of(name())).prop_map(|(path, after, until)| {
                 Work::Folder {
@@ -389,14 +283,7 @@ mod tests {
                 path,
                 scope: Scope::Names(names)
             }),
-            file().prop_map(|file| Work::Part {
-                offset: file.size / 3,
-                length: file.size / 2,
-                file
-            }),
-            file().prop_map(|file| Work::Join { file }),
             (0..9_u32).prop_map(|shard| Work::Links { shard, shards: 9 }),
-            Just(Work::Deletions),
             Just(Work::FolderTimes),
         ]
     }
@@ -414,18 +301,6 @@ mod tests {
             if let Some(task) = Task::decode(&bytes) {
                 prop_assert_eq!(Task::decode(&task.encode()), Some(task));
             }
-        }
-
-        #[test]
-        fn parts_cover_a_file_once(size in PART_FILE_MIN..1_u64 << 44) {
-            let mut end = 0;
-            for (offset, length) in parts_of(size) {
-                prop_assert_eq!(offset, end);
-                prop_assert!(length <= 4 << 30);
-                prop_assert!(length >= 1 << 30 || offset + length == size);
-                end = offset + length;
-            }
-            prop_assert_eq!(end, size);
         }
     }
 }

@@ -265,13 +265,6 @@ impl Worker {
         self.records.push(Record::new(path, 0, 0, State::Failed(reason)));
     }
 
-    /// Notes names on the target that the source does not have.
-    pub fn note_extra(&mut self, paths: Vec<RelPath>) {
-        self.sums.extra += paths.len() as u64;
-        let extra = |path| Record::new(path, 0, 0, State::Extra);
-        self.records.extend(paths.into_iter().map(extra));
-    }
-
     /// Gives away about half of what is left, if that is worth it. Call it between two steps while
     /// another worker is idle.
     pub fn split(&mut self) {
@@ -398,7 +391,7 @@ fn count(sums: &mut Sums, outcome: &Outcome) {
         State::Skipped => sums.skipped += 1,
         State::Failed(_) => sums.failed += 1,
         State::Linked(_) => sums.linked += 1,
-        State::Folder | State::Extra | State::Part { .. } => {}
+        State::Folder => {}
     }
 }
 

@@ -22,14 +22,10 @@ pub struct Sums {
     pub folders: u64,
     /// Files with several names that are left to the phase of links.
     pub linked: u64,
-    /// Names on the target that the source does not have.
-    pub extra: u64,
-    /// Nodes that were removed.
-    pub deleted: u64,
 }
 
 impl Sums {
-    const COUNT: usize = 10;
+    const COUNT: usize = 8;
 
     fn as_array(&self) -> [u64; Self::COUNT] {
         [
@@ -41,8 +37,6 @@ impl Sums {
             self.skipped,
             self.folders,
             self.linked,
-            self.extra,
-            self.deleted,
         ]
     }
 
@@ -56,8 +50,6 @@ impl Sums {
             skipped,
             folders,
             linked,
-            extra,
-            deleted,
         ] = sums;
         Self {
             files,
@@ -68,8 +60,6 @@ impl Sums {
             skipped,
             folders,
             linked,
-            extra,
-            deleted,
         }
     }
 
@@ -136,7 +126,7 @@ mod tests {
         let sums = Sums {
             files: 3,
             bytes: u64::MAX,
-            deleted: 9,
+            linked: 9,
             ..Sums::default()
         };
         let done = Done {
@@ -150,6 +140,6 @@ mod tests {
         }
         let mut twice = sums;
         twice.add(&sums);
-        assert_eq!((twice.files, twice.bytes, twice.deleted), (6, u64::MAX, 18));
+        assert_eq!((twice.files, twice.bytes, twice.linked), (6, u64::MAX, 18));
     }
 }

@@ -23,13 +23,6 @@ pub enum State {
     Folder,
     /// A file with several names, which is made at the end.
     Linked(FileId),
-    /// A name of the target that the source does not have.
-    Extra,
-    /// A part of a large file is written and durable.
-    Part {
-        /// First byte.
-        offset: u64,
-    },
 }
 
 /// One node.
@@ -37,11 +30,11 @@ pub enum State {
 pub struct Record {
     /// Its path in the source.
     pub path: RelPath,
-    /// Size in bytes, of a part its length.
+    /// Size in bytes.
     pub size: u64,
     /// Time of last change of the copied version, in nanoseconds since 1970.
     pub modified: i64,
-    /// BLAKE3 hash of the content, where it was read. Of a part, the chaining value of its tree.
+    /// BLAKE3 hash of the content, where it was read.
     pub hash: Option<ContentHash>,
     /// What became of it.
     pub state: State,
@@ -89,11 +82,6 @@ impl Record {
                 put_number(out, id.volume);
                 put_number(out, id.index);
             }
-            State::Extra => out.push(6),
-            State::Part { offset } => {
-                out.push(7);
-                put_number(out, *offset);
-            }
         }
     }
 
@@ -120,10 +108,6 @@ impl Record {
                 volume: reader.number()?,
                 index: reader.number()?,
             }),
-            6 => State::Extra,
-            7 => State::Part {
-                offset: reader.number()?,
-            },
             _ => return None,
         };
         Some(Self {

@@ -223,8 +223,6 @@ mod tests {
             "[a-z ]{0,20}".prop_map(State::Failed),
             Just(State::Folder),
             (any::<u64>(), any::<u64>()).prop_map(|(volume, index)| State::Linked(FileId { volume, index })),
-            Just(State::Extra),
-            any::<u64>().prop_map(|offset| State::Part { offset }),
         ];
         (
             "[a-c]{1,3}(/[a-c]{1,3}){0,3}",

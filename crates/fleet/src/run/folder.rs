@@ -3,7 +3,7 @@
 use ropeway_plan::names::{Collision, FolderNames};
 use ropeway_vfs::{DirEntry, EndError, RelPath, Verdict};
 
-use super::Crew;
+use super::{Crew, is_of_node};
 use crate::cut::{Collected, Collector, Entry};
 use crate::error::{Error, Result};
 use crate::store::CATALOG_PREFIX;
@@ -62,7 +62,10 @@ impl Crew {
                             metadata,
                         }),
                         Ok(None) => {}
-                        Err(error) => worker.note_failed(path.join(name), error.to_string()),
+                        Err(error) if is_of_node(error.kind) => {
+                            worker.note_failed(path.join(name), error.to_string());
+                        }
+                        Err(error) => return Err(Error::source(error)),
                     }
                 }
                 Collected::Entries(entries)
@@ -97,7 +100,10 @@ impl Crew {
                     Ok(metadata) => collector.push(Entry { name, metadata }),
                     // It was removed after the listing.
                     Err(error) if error.kind.is_absence() => {}
-                    Err(error) => worker.note_failed(path.join(&name), error.to_string()),
+                    Err(error) if is_of_node(error.kind) => {
+                        worker.note_failed(path.join(&name), error.to_string());
+                    }
+                    Err(error) => return Err(Error::source(error)),
                 }
             }
         }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{Kind, Metadata, RelPath, Verdict};
 
-use super::Crew;
 use super::mover::{Move, Moved};
 use super::takeover::staged;
+use super::{Crew, is_of_node};
 use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
@@ -179,14 +179,15 @@ impl Crew {
     }
 
     async fn make_groups(&self, late: &mut Late, groups: Vec<Vec<RelPath>>) -> Result<()> {
-        let mut found = Vec::new();
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
         for names in groups {
             let mut group = Group { names: Vec::new() };
             for path in names {
                 match self.ends.source.metadata(&path).await {
                     Ok(metadata) if metadata.kind == Kind::File => group.names.push((path, metadata)),
                     Ok(_) => {}
-                    Err(error) if error.verdict() == Verdict::Skip => {}
+                    Err(error) if error.kind.is_absence() => {}
+                    Err(error) if is_of_node(error.kind) => failed.push((path, error.to_string())),
                     Err(error) => return Err(Error::source(error)),
                 }
             }
@@ -195,7 +196,6 @@ impl Crew {
             }
         }
         let mut records = self.copy_leaders(late, &found).await?;
-        let mut failed = Vec::new();
         let copied = |record: &&Record| matches!(record.state, State::Copied { .. });
         let named: Vec<Record> = records.iter().filter(copied).cloned().collect();
         self.publish_late(late, &records).await?;
@@ -230,7 +230,13 @@ impl Crew {
                     continue;
                 }
             };
-            let existing = self.ends.target.metadata(&target).await.ok();
+            let existing = match self.examine(&target).await? {
+                Ok(existing) => existing,
+                Err(reason) => {
+                    records.push(record(State::Failed(reason)));
+                    continue;
+                }
+            };
             let capabilities = self.ends.target.capabilities();
             let rules = &self.ends.rules;
             let decision = decide(
@@ -252,11 +258,30 @@ impl Crew {
             });
             records.push(record(State::Copied { staged: number }));
         }
-        if moves.is_empty() {
-            return Ok(records);
+        if !moves.is_empty() {
+            let moved = self.mover.copy(&stage, &moves).await?;
+            self.note_moved(late, &mut records, moved);
         }
-        let mut moved = self.mover.copy(&stage, &moves).await?.into_iter();
-        for record in &mut records {
+        let failed = |record: &&Record| matches!(record.state, State::Failed(_));
+        late.sums.failed += records.iter().filter(failed).count() as u64;
+        Ok(records)
+    }
+
+    /// Returns what stands under a name of the target, or why that is not known for this name only.
+    /// A connection that was lost is no answer: what stands there would be copied again.
+    async fn examine(&self, path: &RelPath) -> Result<Result<Option<Metadata>, String>> {
+        match self.ends.target.metadata(path).await {
+            Ok(found) => Ok(Ok(Some(found))),
+            Err(error) if error.kind.is_absence() => Ok(Ok(None)),
+            Err(error) if is_of_node(error.kind) => Ok(Err(error.to_string())),
+            Err(error) => Err(Error::target(error)),
+        }
+    }
+
+    /// Notes in the records of files to copy what became of them.
+    fn note_moved(&self, late: &mut Late, records: &mut [Record], moved: Vec<Moved>) {
+        let mut moved = moved.into_iter();
+        for record in records {
             if !matches!(record.state, State::Copied { .. }) {
                 continue;
             }
@@ -272,11 +297,6 @@ impl Crew {
                 Some(Moved::Gone) | None => record.state = State::Skipped,
             }
         }
-        let failed = records
-            .iter()
-            .filter(|record| matches!(record.state, State::Failed(_)));
-        late.sums.failed += failed.count() as u64;
-        Ok(records)
     }
 
     /// Makes a further name of a file. It is made in the stage and renamed, as a copy is. Returns
@@ -299,11 +319,11 @@ impl Crew {
         if metadata.id != group.names[0].1.id {
             return Ok(Some("it changed while it was copied".to_owned()));
         }
-        let id = |found: ropeway_vfs::Result<Metadata>| found.ok().and_then(|found| found.id);
-        let (of_leader, of_own) = (
-            id(target.metadata(&leader).await),
-            id(target.metadata(&own).await),
-        );
+        let found = (self.examine(&leader).await?, self.examine(&own).await?);
+        let (of_leader, of_own) = match found {
+            (Ok(leader), Ok(own)) => (leader.and_then(|found| found.id), own.and_then(|found| found.id)),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(Some(reason)),
+        };
         if of_leader.is_some() && of_leader == of_own {
             return Ok(None);
         }
@@ -319,3 +339,7 @@ impl Crew {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "late_tests.rs"]
+mod tests;

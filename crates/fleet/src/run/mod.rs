@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use ropeway_vfs::{Clock, Verdict};
+use ropeway_vfs::{Clock, ErrorKind, Verdict};
 
 use crate::catalog::{Replay, SegmentId};
 use crate::claim::{ClaimId, Epoch};
@@ -298,13 +298,6 @@ impl Crew {
                 self.run_links((claim, round), (*shard, *shards)).await
             }
             Work::FolderTimes => self.run_folder_times(message.claim, message.task.round).await,
-            Work::Part { .. } | Work::Join { .. } | Work::Deletions => {
-                // Made by a later version.
-                Err(Error::Damaged(format!(
-                    "task {} ({})",
-                    message.claim.task, message.task
-                )))
-            }
         }
     }
 
@@ -405,6 +398,12 @@ impl Crew {
         };
         self.store.beat(&beat).await
     }
+}
+
+/// Whether an error of one node says nothing about the others: the node is noted as failed. A
+/// device may fail at one place only.
+fn is_of_node(kind: ErrorKind) -> bool {
+    kind.verdict() == Verdict::Skip || kind == ErrorKind::DeviceError
 }
 
 /// Whether an error may pass.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{Kind, Metadata, MetadataChange, Name, RelPath};
 
-use super::Crew;
 use super::mover::{Move, Moved};
 use super::takeover::staged;
+use super::{Crew, is_of_node};
 use crate::catalog::State;
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
@@ -106,7 +106,8 @@ impl Crew {
                     false => Err(ropeway_plan::names::Collision::Case.to_string()),
                 },
                 Ok(Some((_, Ok(None))) | None) => Ok(None),
-                Ok(Some((_, Err(error)))) => Err(error.to_string()),
+                Ok(Some((_, Err(error)))) if is_of_node(error.kind) => Err(error.to_string()),
+                Ok(Some((_, Err(error)))) => return Err(Error::target(error)),
             });
         }
         Ok(results)
