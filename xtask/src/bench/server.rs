@@ -228,7 +228,7 @@ mod tests {
         ]);
         let text = section(&document, true).unwrap();
         for line in [
-            "| small | read | smbclient | ropeway serve | 2.00 | 1500 files/s | **1.50 x** | 0.25 | **1.00 x** | 20 | 1 |",
+            "| small | read | smbclient | ropeway serve | 2.00 | 1500 files/s | **1.50 x** | 0.25 | 1.00 x | 20 | 1 |",
             "| small | read | smbclient | smbd | 3.00 | 1000 files/s | 1.00 x | 0.25 | 1.00 x | 20 | 1 |",
             "| small | read | smbclient | smb-server 0.8 | > 300 | | |",
         ] {
