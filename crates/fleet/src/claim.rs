@@ -43,12 +43,14 @@ pub struct ClaimId {
 }
 
 impl ClaimId {
-    /// Parses what `Display` writes.
+    /// Parses what `Display` writes. The largest epoch is refused: nobody claims a task so often, and
+    /// a folder with that name must not leave the task without a next one.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (task, epoch) = text.split_at_checked(TaskId::TEXT)?;
+        let epoch = number(epoch.strip_prefix(b".")?).filter(|epoch| *epoch < u32::MAX)?;
         Some(Self {
             task: TaskId::parse(task)?,
-            epoch: Epoch(number(epoch.strip_prefix(b".")?)?),
+            epoch: Epoch(epoch),
         })
     }
 }
@@ -181,6 +183,14 @@ mod tests {
             task: TaskId([7; 16]),
             epoch: Epoch(epoch),
         }
+    }
+
+    #[test]
+    fn a_folder_with_the_largest_epoch_is_no_claim() {
+        let named = |epoch: &str| ClaimId::parse(format!("{}.{epoch}", "0a".repeat(16)).as_bytes());
+        assert_eq!(named("ffffffff"), None);
+        let last = named("fffffffe").unwrap();
+        assert_eq!(last.epoch.next(), Epoch(u32::MAX));
     }
 
     #[test]
