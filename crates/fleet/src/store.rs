@@ -145,11 +145,12 @@ impl Store {
     /// # Errors
     /// The catalog cannot be read.
     pub async fn tasks(&self) -> Result<Vec<TaskId>> {
-        let names = self
-            .files
-            .names(&self.folder("tasks"), b"")
-            .await
-            .map_err(Error::target)?;
+        self.task_ids("tasks").await
+    }
+
+    async fn task_ids(&self, folder: &str) -> Result<Vec<TaskId>> {
+        let names = self.files.names(&self.folder(folder), b"").await;
+        let names = names.map_err(Error::target)?;
         Ok(names
             .iter()
             .filter_map(|name| TaskId::parse(name.as_bytes()))
@@ -419,15 +420,7 @@ impl Store {
     /// # Errors
     /// The catalog cannot be read.
     pub async fn done_tasks(&self) -> Result<Vec<TaskId>> {
-        let names = self
-            .files
-            .names(&self.folder("done"), b"")
-            .await
-            .map_err(Error::target)?;
-        Ok(names
-            .iter()
-            .filter_map(|name| TaskId::parse(name.as_bytes()))
-            .collect())
+        self.task_ids("done").await
     }
 
     /// Returns what is known of a task that is done.
