@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ropeway_plan::durability::{ClockWatch, DurabilityTracker, FileTry, Flush, Reached};
 use ropeway_plan::{MadeNode, Version};
-use ropeway_vfs::{File, Name, RelPath, Timestamp};
+use ropeway_vfs::{EndError, Error, ErrorKind, File, Name, Op, RelPath, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -274,9 +274,19 @@ impl DurabilityControl {
         self.state.lock().tracker.doubt(attempt);
     }
 
-    /// Whether the server may have lost what a try wrote before, so that the try must be repeated.
-    pub(crate) fn is_in_doubt(&self, attempt: FileTry) -> bool {
-        self.state.lock().tracker.is_in_doubt(attempt)
+    /// Fails if the server may have lost what a try wrote to `target` before: the try must be repeated.
+    ///
+    /// # Errors
+    /// That of a flush that a lost connection has cut.
+    pub(crate) fn check_not_in_doubt(&self, attempt: FileTry, target: &dyn File) -> Result<(), EndError> {
+        match self.state.lock().tracker.is_in_doubt(attempt) {
+            true => Err(EndError::on_target(Error::new(
+                Op::Sync,
+                target.path(),
+                ErrorKind::Network,
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Lets a finished node wait for the next checkpoint.

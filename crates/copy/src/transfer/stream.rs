@@ -188,13 +188,8 @@ impl Stream<'_> {
             if self.context.stopped() {
                 return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
             }
-            if self.context.durability.is_in_doubt(self.attempt) {
-                return Err(EndError::on_target(Error::new(
-                    Op::Sync,
-                    self.target.path(),
-                    ErrorKind::Network,
-                )));
-            }
+            let durability = &self.context.durability;
+            durability.check_not_in_doubt(self.attempt, &*self.target)?;
             self.follow_rate(state);
             let room = self.has_room(state);
             if room && !state.windows.is_over(self.dirty_bound()) && self.issue(state).await? {

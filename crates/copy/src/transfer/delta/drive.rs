@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use futures_util::stream::{FuturesUnordered, Stream, StreamExt as _};
 use ropeway_plan::delta::{self, OldChunks};
 use ropeway_vfs::chunks::{Chunk, Cutter};
-use ropeway_vfs::{EndError, Error, ErrorKind, File, Op, Pending};
+use ropeway_vfs::{EndError, Error, File, Op, Pending};
 
 use super::build::PartPlan;
 use super::chunks::{self, Part};
@@ -154,10 +154,8 @@ impl Delta<'_> {
         (known, building, built): (&mut Known, &mut Building<'s>, &mut Built),
     ) -> Result<(), Unusable> {
         loop {
-            if self.context.durability.is_in_doubt(self.attempt) {
-                let error = Error::new(Op::Sync, self.target.path(), ErrorKind::Network);
-                return Err(EndError::on_target(error).into());
-            }
+            let durability = &self.context.durability;
+            durability.check_not_in_doubt(self.attempt, &*self.target)?;
             known.settle((self.start, self.size))?;
             while building.len() < BUILDS_AT_ONCE
                 && let Some(plan) = known.ready.pop_front()
