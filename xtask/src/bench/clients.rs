@@ -99,22 +99,9 @@ impl Server {
     /// Returns the processor time of all processes that live, with that of children that ended.
     fn cpu_seconds(&self) -> f64 {
         let pids = self.pids();
-        let ticks = pids.into_iter().filter_map(cpu_ticks).sum();
-        procfs::ticks(ticks).as_secs_f64()
+        let own = procfs::processes().filter(|process| pids.contains(&process.id));
+        procfs::ticks(own.map(|process| process.ticks).sum()).as_secs_f64()
     }
-}
-
-/// Returns utime, stime, cutime and cstime of a process (proc_pid_stat(5)), in clock ticks.
-fn cpu_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program, which may hold anything, ends with the last parenthesis.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    fields
-        .get(11..15)?
-        .iter()
-        .map(|field| field.parse::<u64>().ok())
-        .sum()
 }
 
 struct Bench {
