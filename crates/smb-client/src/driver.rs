@@ -13,11 +13,12 @@
 
 mod control;
 mod overdue;
+mod receive;
 mod shutdown;
 mod workers;
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ use ropeway_smb_wire::create::{CreateResponse, OplockLevel};
 use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::negotiate::Capabilities;
 use ropeway_smb_wire::{FileId, TreeId};
+use ropeway_tcp::LowWater;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -59,6 +61,7 @@ const COMPOUNDS_MAX: usize = ropeway_smb_proto::client::COMPOUNDS_MAX / 2;
 /// The task that owns one connection.
 pub(crate) struct Driver {
     stream: TcpStream,
+    low_water: LowWater,
     connection: Connection,
     workers: Workers,
     started: Instant,
@@ -134,6 +137,7 @@ impl Driver {
         status.session.join();
         Self {
             stream,
+            low_water: LowWater::default(),
             connection,
             workers: Workers::default(),
             started: Instant::now(),
@@ -463,38 +467,6 @@ impl Driver {
         };
         self.status.publish((self.window, window), &self.governor);
         self.window = window;
-    }
-
-    fn read(&mut self) {
-        for _ in 0..READS_MAX {
-            let target = self.connection.receive();
-            let mut slices = [IoSliceMut::new(target.first), IoSliceMut::new(target.second)];
-            let filled = match slices[0].is_empty() {
-                true => &mut slices[1..],
-                false => &mut slices[..],
-            };
-            match self.stream.try_read_vectored(filled) {
-                Ok(0) => return self.close_with(LostReason::Closed),
-                Ok(count) => {
-                    let now = self.now();
-                    // A connection that is not logged in may belong to a server that only starts.
-                    if self.ready.is_none() {
-                        self.status.session.reach.heard();
-                    }
-                    if let Err(fault) = self.connection.received(now, count) {
-                        tracing::warn!(%fault, "the server broke the protocol");
-                        self.ended = Some(LostReason::Misbehaved(fault));
-                        return;
-                    }
-                    // Replies free blocks and window space: deliver them before reading on.
-                    while self.start_jobs() {}
-                    self.events();
-                }
-                Err(fault) if fault.kind() == ErrorKind::WouldBlock => return,
-                Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
-                Err(fault) => return self.fail(&fault),
-            }
-        }
     }
 
     fn fail(&mut self, fault: &io::Error) {

@@ -10,6 +10,7 @@
 //! `net.ipv4.tcp_allowed_congestion_control`, which also has the system's own choice (tcp(7)).
 
 mod info;
+mod low_water;
 mod sys;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 pub use info::{Info, LOSSY};
+pub use low_water::LowWater;
 
 /// A line with this round trip or more is long: BBR is asked for. Shorter ones recover from a loss
 /// before it shows. A guess; the client's window uses the same value.

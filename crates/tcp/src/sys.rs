@@ -1,4 +1,4 @@
-//! The system call that rustix lacks: the only unsafe code of this crate, behind a safe interface.
+//! The system calls that rustix lacks: the only unsafe code of this crate, behind a safe interface.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -26,6 +26,25 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<RawInfo> {
     };
     match answer {
         0 => Ok(raw),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets how many bytes must have arrived before the socket is readable (`SO_RCVLOWAT`, socket(7)).
+pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel reads one integer of the length
+    // that is given.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match answer {
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }

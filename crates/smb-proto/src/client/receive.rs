@@ -50,6 +50,11 @@ impl Connection {
         }
     }
 
+    /// Returns how many bytes the message lacks that is being received to its destination.
+    pub fn missing(&mut self) -> usize {
+        self.input.target.rest().len()
+    }
+
     /// Tells the connection that the first `count` bytes of [`receive`](Self::receive) were filled.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ impl Driver {
                 }
                 Some(Frame::Small(range)) => {
                     let mut buffer = self.input.take_buffer();
+                    self.frame_is_followed = self.is_behind();
                     let outcome = self.take_frame(&mut buffer[range]);
                     self.input.put_back(buffer);
                     outcome?;
@@ -64,6 +65,11 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Whether the client waits for other replies than that to the current small frame.
+    fn is_behind(&self) -> bool {
+        !self.jobs.is_empty() || self.output.waiting() > 0 || self.input.has_more()
     }
 
     /// Whether more bytes have arrived.

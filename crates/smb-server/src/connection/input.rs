@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 
 use ropeway_smb_proto::server::PeerMisbehaved;
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_len};
+use ropeway_tcp::LowWater;
 use rustix::net::{RecvFlags, recv};
 
 /// Size of the common buffer in bytes: some hundred small requests.
@@ -43,6 +44,7 @@ pub(crate) struct Input {
     /// Length of the last frame if it was large: the next one probably has the same length.
     expected: Option<usize>,
     free_buffers: Vec<Vec<u8>>,
+    low_water: LowWater,
 }
 
 /// A large frame that is being received.
@@ -150,6 +152,13 @@ fn receive_into(socket: &impl AsFd, room: &mut [u8]) -> io::Result<Option<usize>
 impl Input {
     /// Receives once without waiting.
     pub(crate) fn receive(&mut self, socket: &impl AsFd) -> io::Result<Received> {
+        let received = self.receive_once(socket);
+        let missing = self.large.as_ref().map_or(0, |large| large.length - large.filled);
+        self.low_water.prepare(socket, missing);
+        received
+    }
+
+    fn receive_once(&mut self, socket: &impl AsFd) -> io::Result<Received> {
         if let Some(large) = &mut self.large {
             let count = receive_into(socket, large.room())?;
             large.filled += count.unwrap_or(0);
@@ -262,6 +271,11 @@ impl Input {
         }
     }
 
+    /// Whether a part of another frame was received with the small frame that was taken last.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.filled.is_empty()
+    }
+
     /// Takes the common buffer while its frames are executed; return it with [`Self::put_back`].
     pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
@@ -370,6 +384,49 @@ mod tests {
             }
             assert!(taken == frames, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn the_socket_is_readable_for_the_end_of_a_large_frame_and_for_a_small_one_after_it() {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        let mut input = Input::default();
+        let (mut taken, mut waited_for_many) = (Vec::new(), false);
+        let mut receive_until = |input: &mut Input, received: usize, frames: usize| {
+            let mut bytes = 0;
+            while bytes < received || taken.len() < frames {
+                let mut fds = [PollFd::new(&receiver, PollFlags::IN)];
+                let patience = Timespec {
+                    tv_sec: 10,
+                    tv_nsec: 0,
+                };
+                assert_eq!(
+                    poll(&mut fds, Some(&patience)).unwrap(),
+                    1,
+                    "{bytes} of {received}"
+                );
+                assert_eq!(input.receive(&receiver).unwrap(), Received::Some);
+                take(input, &mut taken);
+                bytes = input.large.as_ref().map_or(received, |large| large.filled);
+                waited_for_many |= input.low_water.is_set();
+            }
+        };
+        for round in 0..3 {
+            let before = round * 2;
+            sender.write_all(&(LENGTH_MAX as u32).to_be_bytes()).unwrap();
+            sender.write_all(&vec![2; LENGTH_MAX - 1]).unwrap();
+            receive_until(&mut input, LENGTH_MAX - 1, before);
+            // The last byte comes by itself.
+            sender.write_all(&[3]).unwrap();
+            receive_until(&mut input, 0, before + 1);
+            sender.write_all(&[0, 0, 0, 4, 1, 2, 3, 4]).unwrap();
+            receive_until(&mut input, 0, before + 2);
+        }
+        assert!(waited_for_many);
+        assert_eq!(taken[5], [1, 2, 3, 4]);
     }
 
     #[test]

@@ -28,6 +28,11 @@ use crate::state::{Counters, SharedState};
 /// one connection on two processors: 0.83 s instead of 0.96 s).
 const POOL_WRITE_MIN: usize = 128 << 10;
 
+/// Minimum length in bytes of a cached READ that goes to a worker, if the client waits for other replies,
+/// too: they are sealed and sent while this one is read (a guess; smbclient has two READs of 8 MiB under
+/// way).
+const POOL_READ_MIN: usize = 1 << 20;
+
 /// Highest offset of a file ([MS-FSA] 2.1.5.2): offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
@@ -68,11 +73,14 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     context.class = JobClass::Reads;
     if context.may_offload {
         let held = set_file::held_access_time(&open)?;
-        let taken = fill(context.frame, &header, signer, &request, |buffer, offset| {
-            open.node
-                .read_cached(buffer, offset)
-                .map_err(|error| status::of(&error))
-        });
+        let taken = match context.is_followed && request.length as usize >= POOL_READ_MIN {
+            true => Filled::NotCached,
+            false => fill(context.frame, &header, signer, &request, |buffer, offset| {
+                open.node
+                    .read_cached(buffer, offset)
+                    .map_err(|error| status::of(&error))
+            }),
+        };
         return match taken {
             Filled::Yes(count) => {
                 compress(context.frame, &open, compression, count);

@@ -1,6 +1,8 @@
 //! No data is lost, and no access granted, that no client asked for or had a right to.
 
+use std::collections::HashMap;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use ropeway_smb_proto::crypto::SigningAlgorithm;
@@ -15,11 +17,12 @@ use ropeway_smb_wire::header::{Command, HEADER_LEN, HeaderFlags, SIGNATURE_OFFSE
 use ropeway_smb_wire::info::{FileInfoClass, FileLinkInformation, Information};
 use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::query_info::{InfoType, SecurityInformation};
+use ropeway_smb_wire::read::READ_RESPONSE_FIXED_LEN;
 use ropeway_smb_wire::security::SecurityDescriptor;
 use ropeway_smb_wire::set_info::SetInfoRequest;
-use ropeway_smb_wire::{FileId, Guid, NtStatus, Writer};
+use ropeway_smb_wire::{FileId, Guid, MessageId, NtStatus, Writer};
 
-use crate::raw::{Create, Raw, Reply};
+use crate::raw::{Create, Raw, Reply, close_body};
 use crate::samples;
 use crate::serve::Serve;
 
@@ -436,5 +439,62 @@ fn a_short_read_shows_nothing_of_an_earlier_reply() {
         let reply = raw.call(Command::Read, |w| w.bytes(&samples::read(file, 65_536)));
         assert_eq!(reply.status(), NtStatus::SUCCESS);
         assert_eq!(reply.message[80..], [b'n'; 100]);
+    }
+}
+
+/// Large READs of a client that sends several at once are read by other threads, while their replies are
+/// sent; the CLOSE behind them does not take the file from them.
+#[test]
+fn reads_that_are_sent_together() {
+    const LENGTH: usize = 1 << 20;
+    const COUNT: usize = 6;
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut content: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+        .take(COUNT * LENGTH)
+        .collect();
+    content.truncate(COUNT * LENGTH - 1000);
+    fs::write(folder.path().join("file"), &content).unwrap();
+    let serve = Serve::start(folder.path());
+    let mut raw = Raw::ready(serve.address);
+    // Pays for all of them.
+    raw.asks = 200;
+    for _ in 0..2 {
+        assert_eq!(raw.echo(), NtStatus::SUCCESS);
+    }
+    for round in 0..20 {
+        let file = raw.create(&Create::of("file")).unwrap();
+        raw.charge = (LENGTH >> 16) as u16;
+        let mut bytes = Vec::new();
+        let mut parts = HashMap::new();
+        let mut add = |message: Vec<u8>| {
+            bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(&message);
+        };
+        for part in 0..=COUNT {
+            let header = raw.next_id;
+            let read = samples::read_at(file, (part * LENGTH) as u64, LENGTH as u32);
+            add(raw.message(Command::Read, |w| w.bytes(&read)));
+            parts.insert(MessageId(header), part);
+        }
+        raw.charge = 1;
+        add(raw.message(Command::Close, |w| close_body(w, file)));
+        raw.socket.write_all(&bytes).unwrap();
+        for _ in 0..COUNT + 2 {
+            let reply = raw.reply().unwrap();
+            let Some(part) = parts.remove(&reply.header.message_id) else {
+                assert_eq!(reply.status(), NtStatus::SUCCESS, "round {round}");
+                continue;
+            };
+            let expected = content.get(part * LENGTH..).unwrap_or_default();
+            if expected.is_empty() {
+                assert_eq!(reply.status(), NtStatus::END_OF_FILE, "round {round}");
+            } else {
+                let expected = &expected[..expected.len().min(LENGTH)];
+                let data = &reply.message[HEADER_LEN + READ_RESPONSE_FIXED_LEN..];
+                assert!(data == expected, "round {round}, part {part}");
+            }
+        }
+        assert!(parts.is_empty());
     }
 }

@@ -27,9 +27,13 @@ pub(crate) fn body(encode: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 }
 
 pub(crate) fn read(file_id: FileId, length: u32) -> Vec<u8> {
+    read_at(file_id, 0, length)
+}
+
+pub(crate) fn read_at(file_id: FileId, offset: u64, length: u32) -> Vec<u8> {
     let request = ReadRequest {
         file_id,
-        offset: 0,
+        offset,
         length,
         minimum_count: 0,
         flags: ReadFlags::default(),
