@@ -58,7 +58,7 @@ pub use mounts::{MountInfo, boot_id, mount_identity, mount_of, mounts};
 pub use queue::{Finished, IoQueue, QUEUE_DEPTH_MAX};
 pub use snapshots::SnapshotFolder;
 pub use store::{LocalStore, StoreOptions};
-pub use sys::give_back_memory;
+pub use sys::{give_back_memory, give_back_stack};
 pub use tree::LocalTree;
 
 use std::os::fd::BorrowedFd;

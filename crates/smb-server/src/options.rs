@@ -56,6 +56,9 @@ pub struct ServerOptions {
     /// Returns freed memory from the allocator to the system. The server calls it after a
     /// connection that used much memory.
     pub release_memory: Option<fn()>,
+    /// Returns the unused pages of the calling thread's stack to the system. The server calls it when a
+    /// connection becomes idle.
+    pub release_stack: Option<fn()>,
     /// Changes the responses, for storms against a client.
     #[cfg(feature = "fuzzing")]
     #[doc(hidden)]
@@ -123,6 +126,7 @@ impl ServerOptions {
             audit: None,
             foreign: None,
             release_memory: None,
+            release_stack: None,
             #[cfg(feature = "fuzzing")]
             reply_mutator: None,
         }

@@ -17,7 +17,7 @@ mod xattrat;
 pub(crate) use blkdev::flush_block_device;
 pub(crate) use cachestat::{cached_bytes, kept_bytes, unflushed_bytes};
 pub(crate) use lock::{LockRange, LockType, is_locked, try_lock, try_lock_range};
-pub use memory::give_back_memory;
+pub use memory::{give_back_memory, give_back_stack};
 pub(crate) use priority::be_idle;
 pub(crate) use range::sync_file_range;
 pub(crate) use thread::own_umask;

@@ -316,7 +316,7 @@ impl Driver {
             self.input.shrink();
             self.output.shrink();
             if std::mem::take(&mut self.is_used) {
-                self.shared.memory.freed();
+                self.shared.memory.idle();
             }
             self.sent_breaks.lift_limit(self.socket.as_fd());
             self.check_send_timeout()?;

@@ -12,6 +12,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Releases freed memory, if there is something that can.
 pub(crate) struct FreedMemory {
     release: Option<fn()>,
+    release_stack: Option<fn()>,
     /// Whether memory was freed since the last release.
     is_due: AtomicBool,
     /// When memory was last released, by the server's clock.
@@ -19,11 +20,21 @@ pub(crate) struct FreedMemory {
 }
 
 impl FreedMemory {
-    pub(crate) fn new(release: Option<fn()>) -> Self {
+    pub(crate) fn new(release: Option<fn()>, release_stack: Option<fn()>) -> Self {
         Self {
             release,
+            release_stack,
             is_due: false.into(),
             last: Mutex::default(),
+        }
+    }
+
+    /// Notes that a connection has freed its buffers, and will wait for long: its thread needs little of its
+    /// stack.
+    pub(crate) fn idle(&self) {
+        self.freed();
+        if let Some(release_stack) = self.release_stack {
+            release_stack();
         }
     }
 
@@ -59,9 +70,12 @@ mod tests {
     #[test]
     fn freed_memory_is_released_once_and_not_too_often() {
         static RELEASES: AtomicU32 = AtomicU32::new(0);
-        let memory = FreedMemory::new(Some(|| {
-            RELEASES.fetch_add(1, Ordering::Relaxed);
-        }));
+        let memory = FreedMemory::new(
+            Some(|| {
+                RELEASES.fetch_add(1, Ordering::Relaxed);
+            }),
+            None,
+        );
         let releases_at = |seconds| {
             memory.tend(Duration::from_secs(seconds));
             RELEASES.load(Ordering::Relaxed)

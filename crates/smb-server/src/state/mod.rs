@@ -182,7 +182,7 @@ impl SharedState {
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
             audit: options.audit,
             foreign: options.foreign,
-            memory: FreedMemory::new(options.release_memory),
+            memory: FreedMemory::new(options.release_memory, options.release_stack),
             login_timeout: options.login_timeout,
             unsent: Arc::new(UnsentBytes::new(options.unsent_max)),
             send_timeout: options.send_timeout,

@@ -51,6 +51,7 @@ pub(super) fn options(args: &ServeArgs, accounts: Accounts) -> Result<ServerOpti
         options.machine_sid = numbers;
     }
     options.release_memory = Some(ropeway_local::give_back_memory);
+    options.release_stack = Some(ropeway_local::give_back_stack);
     if let Some(most) = protocol.max_connections {
         options.connections_max = usize::try_from(most).unwrap_or(usize::MAX);
     }
