@@ -16,6 +16,9 @@ pub enum Error {
     /// A file of the catalog is not what it should be.
     #[error("{0} in the catalog is damaged")]
     Damaged(String),
+    /// The catalog of the job is gone: there is a later job, or somebody removed it.
+    #[error("the job is over: its catalog was removed")]
+    Over,
     /// The worker was asked to stop.
     #[error("interrupted")]
     Stopped,

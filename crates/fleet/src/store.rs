@@ -18,6 +18,7 @@
 //! looks for others: at least one of them sees both. A claim that sees a later one withdraws.
 
 mod rounds;
+mod runs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ use crate::job::JobFile;
 use crate::mutations::{self, Mutation};
 use crate::task::{Task, TaskId};
 use crate::workers::WorkerId;
+
+pub use runs::{Run, Runs};
 
 /// Begin of the name of a catalog folder.
 pub const CATALOG_PREFIX: &str = ".ropeway-fleet";
@@ -72,6 +75,18 @@ impl Store {
     /// Returns this process.
     pub fn worker(&self) -> WorkerId {
         self.worker
+    }
+
+    /// Whether the catalog is still there: that of an earlier job is removed.
+    ///
+    /// # Errors
+    /// The folder above it cannot be read.
+    pub async fn is_there(&self) -> Result<bool> {
+        match self.tree().metadata(&self.root).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind.is_absence() => Ok(false),
+            Err(error) => Err(Error::target(error)),
+        }
     }
 
     fn folder(&self, folder: &str) -> RelPath {
@@ -524,3 +539,7 @@ impl Store {
         Ok(self.claims_of(task).await?.next(task))
     }
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -204,6 +204,9 @@ impl Crew {
                     self.counters.lost_claims.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(%error, "a claim is over");
                 }
+                Err(error) if is_absence(&error) && matches!(self.store.is_there().await, Ok(false)) => {
+                    return Err(Error::Over);
+                }
                 Err(error) => {
                     failures += 1;
                     if failures > RETRIES || !may_pass(&error) {
@@ -404,6 +407,11 @@ impl Crew {
 /// device may fail at one place only.
 fn is_of_node(kind: ErrorKind) -> bool {
     kind.verdict() == Verdict::Skip || kind == ErrorKind::DeviceError
+}
+
+/// Whether something is not there.
+fn is_absence(error: &Error) -> bool {
+    error.kind().is_some_and(|(kind, _)| kind.is_absence())
 }
 
 /// Whether an error may pass.

@@ -2,6 +2,7 @@
 
 use ropeway_fleet::job::JobFile;
 use ropeway_fleet::status::{Progress, Reader};
+use ropeway_fleet::store::{Runs, Store};
 use ropeway_vfs::{End, ErrorKind, Kind, RelPath};
 use serde_json::json;
 
@@ -37,7 +38,7 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     let tree = Opener::plain(servers, None).source(&source).await?;
     let listed = tree.list(&RelPath::root()).await;
     listed.map_err(|error| Failure::of_node(&format!("cannot list {source}"), &error, End::Source))?;
-    let (tree, store) = target.open(servers).await?;
+    let (tree, runs) = target.open(servers).await?;
     match tree.metadata(&target.path).await {
         Ok(metadata) if metadata.kind != Kind::Directory => {
             let message = format!("{} exists and is no folder", target.shown);
@@ -50,26 +51,15 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         _ => {}
     }
     let what = format!("cannot make a job for {}", target.shown);
-    let found = Reader::default().status(&store).await;
-    match found.map_err(|error| failure(&what, &error))? {
-        Some(status) if status.state == Progress::Open => {
-            let message = format!(
-                "{} has a job that is not complete (from {})",
-                target.shown, status.source
-            );
-            return Err(Failure::new(code::REFUSED, message).hint(format!(
-                "`ropeway fleet work {}` goes on with it; to give it up, remove its catalog {}",
-                target.shown,
-                store.root()
-            )));
-        }
-        // A complete one made the copy that this one brings up to date. Without a job file it is
-        // what a submit left that was cut off.
-        Some(_) | None => store.remove().await.map_err(|error| failure(&what, &error))?,
+    let fail = |error| failure(&what, &error);
+    let before = runs.newest().await.map_err(fail)?;
+    if let Some(run) = before {
+        refuse_open(&runs.store(run), &runs, &target).await?;
     }
     let job = JobFile::new(source.to_string(), target.shown.clone());
-    let is_new = store.create(&job).await.map_err(|error| failure(&what, &error))?;
-    if !is_new {
+    let token = fastrand::Rng::new().u64(..);
+    let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
+    if submitted.is_none() {
         let message = format!("another process has just made a job for {}", target.shown);
         return Err(Failure::new(code::REFUSED, message).hint("`ropeway fleet status DST` shows it"));
     }
@@ -84,4 +74,25 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     }
     printer.done();
     Ok(printer.finish())
+}
+
+/// Refuses a new job while the last one is not complete. A complete one made the copy that the new
+/// one brings up to date. Without a job file it is one whose folder somebody removed.
+async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<(), Failure> {
+    let what = format!("cannot make a job for {}", target.shown);
+    let found = Reader::default().status(store).await;
+    match found.map_err(|error| failure(&what, &error))? {
+        Some(status) if status.state == Progress::Open => {
+            let message = format!(
+                "{} has a job that is not complete (from {})",
+                target.shown, status.source
+            );
+            Err(Failure::new(code::REFUSED, message).hint(format!(
+                "`ropeway fleet work {}` goes on with it; to give it up, remove its folder {}",
+                target.shown,
+                runs.root()
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
 }

@@ -50,7 +50,7 @@ pub(super) fn run(args: &FleetWorkArgs, retries: bool) -> Result<u8, Failure> {
 async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<u8, Failure> {
     let mut signals = Signals::catch()?;
     let target = Target::find(&args.target)?;
-    let (_, store) = target.open(servers).await?;
+    let (run, store) = target.job(servers).await?;
     let what = format!("cannot work on {}", target.shown);
     let fail = |error| failure(&what, &error);
     let mut reader = Reader::default();
@@ -67,7 +67,10 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     let both_local = source.local().is_some() && target.place.local().is_some();
     let source = opener(servers, both_local).source(&source).await?;
     // The catalog was looked at through another tree, of the same process.
-    let (tree, store) = target.open_for(servers, both_local).await?;
+    let (tree, runs) = target.open_for(servers, both_local).await?;
+    // Nothing of an earlier job may get a name while this worker works.
+    runs.end_before(run).await.map_err(fail)?;
+    let store = runs.store(run);
     let scratch = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
     let scratch = scratch.map_err(|error| {
         Failure::of_end(
