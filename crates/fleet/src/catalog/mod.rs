@@ -27,4 +27,4 @@ pub mod segment;
 pub use done::{Done, Sums};
 pub use record::{Record, State};
 pub use replay::Replay;
-pub use segment::{Block, SegmentId, SegmentReader, Tail, encode};
+pub use segment::{Block, SegmentId, SegmentReader, Tail, encode, encode_given};

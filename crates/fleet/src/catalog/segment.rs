@@ -89,11 +89,23 @@ pub fn encode(out: &mut Vec<u8>, records: &[Record], given: &[Task]) {
         rest = &rest[count..];
     }
     if !given.is_empty() {
-        let mut inside = Vec::new();
-        given
-            .iter()
-            .for_each(|task| put_bytes(&mut inside, &task.encode()));
-        put_block(out, 2, given.len(), &inside);
+        encode_given(out, given);
+    }
+}
+
+/// Appends blocks for tasks that are given away: one at least, also if there are none.
+pub fn encode_given(out: &mut Vec<u8>, given: &[Task]) {
+    let (mut inside, mut count) = (Vec::new(), 0);
+    for task in given {
+        put_bytes(&mut inside, &task.encode());
+        count += 1;
+        if inside.len() > BLOCK_MAX / 8 {
+            put_block(out, 2, count, &std::mem::take(&mut inside));
+            count = 0;
+        }
+    }
+    if count > 0 || given.is_empty() {
+        put_block(out, 2, count, &inside);
     }
 }
 
@@ -139,6 +151,13 @@ impl<'a> SegmentReader<'a> {
             at: 0,
             tail: Tail::Clean,
         }
+    }
+
+    /// Returns the blocks of a whole segment; `None` if it is empty, cut off or damaged.
+    pub fn all(bytes: &'a [u8]) -> Option<Vec<Block>> {
+        let mut reader = Self::new(bytes);
+        let blocks: Vec<Block> = reader.by_ref().collect();
+        (reader.tail() == Tail::Clean && !blocks.is_empty()).then_some(blocks)
     }
 
     /// Returns how the segment ends, once all blocks were read.

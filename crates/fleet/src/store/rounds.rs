@@ -46,7 +46,7 @@ impl Store {
     /// The catalog cannot be written to.
     pub async fn add_round(&self, round: u32, tasks: &[Task]) -> Result<bool> {
         let mut bytes = Vec::new();
-        crate::catalog::encode(&mut bytes, &[], tasks);
+        crate::catalog::encode_given(&mut bytes, tasks);
         let published = self
             .files
             .publish(&self.folder("rounds"), &name(&format!("{round:08x}")), &bytes)
@@ -69,8 +69,9 @@ impl Store {
                 .read(&folder.join(&name))
                 .await
                 .map_err(Error::target)?;
-            let bytes = bytes.unwrap_or_default();
-            let given = SegmentReader::new(&bytes).filter_map(|block| match block {
+            let blocks = SegmentReader::all(&bytes.unwrap_or_default());
+            let blocks = blocks.ok_or_else(|| Error::Damaged(format!("rounds/{name}")))?;
+            let given = blocks.into_iter().filter_map(|block| match block {
                 Block::Given(tasks) => Some(tasks),
                 Block::Records(_) => None,
             });

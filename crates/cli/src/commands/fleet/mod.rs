@@ -39,6 +39,10 @@ pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
 fn failure(what: &str, error: &Error) -> Failure {
     match error {
         Error::End(EndError { end, error }) => Failure::of_node(what, error, *end),
+        Error::Damaged(_) => Failure::new(code::TARGET, format!("{what}: {error}")).hint(
+            "what it recorded is lost: remove the folder .ropeway-fleet-… of this target and `submit` again; \
+             files that are equal are not copied again",
+        ),
         Error::Over => Failure::new(code::TARGET, format!("{what}: {error}"))
             .hint("`ropeway fleet status DST` shows whether there is a later job"),
         Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),
