@@ -1,5 +1,6 @@
 //! Carries out the late passes: files with several names, and attributes of folders.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Decision, decide};
@@ -14,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::late::{Folders, Groups};
 use crate::task::nanoseconds;
 
-/// Files that are copied at once before their links are made.
-const GROUPS_AT_ONCE: usize = 256;
+/// A node that failed, and why.
+type Failed = (RelPath, String);
 
 /// The state of one late task.
 struct Late {
@@ -164,48 +165,78 @@ impl Crew {
             }
         })
         .await?;
-        let mut groups = groups.finish();
-        loop {
-            let some: Vec<Vec<RelPath>> = groups.by_ref().take(GROUPS_AT_ONCE).collect();
-            if some.is_empty() {
-                return self.finish_late(late).await;
+        let slice = self.options.slice;
+        let (mut some, mut bytes, mut failed) = (Vec::new(), 0_u64, Vec::new());
+        for names in groups.finish() {
+            for group in self.examine_names(names, &mut failed).await? {
+                bytes = bytes.saturating_add(group.names[0].1.size);
+                some.push(group);
+                // A kill costs one slice here as well.
+                if some.len() >= slice.files_max || bytes >= slice.bytes_max {
+                    let failed = std::mem::take(&mut failed);
+                    self.make_groups(&mut late, std::mem::take(&mut some), failed)
+                        .await?;
+                    bytes = 0;
+                }
             }
             if self.is_stopped() {
                 return Err(Error::Stopped);
             }
             self.counters.progress.fetch_add(1, Ordering::Relaxed);
-            self.make_groups(&mut late, some).await?;
         }
+        self.make_groups(&mut late, some, failed).await?;
+        self.finish_late(late).await
     }
 
-    async fn make_groups(&self, late: &mut Late, groups: Vec<Vec<RelPath>>) -> Result<()> {
-        let (mut found, mut failed) = (Vec::new(), Vec::new());
-        for names in groups {
-            let mut group = Group { names: Vec::new() };
-            for path in names {
-                match self.ends.source.metadata(&path).await {
-                    Ok(metadata) if metadata.kind == Kind::File => group.names.push((path, metadata)),
-                    Ok(_) => {}
-                    Err(error) if error.kind.is_absence() => {}
-                    Err(error) if is_of_node(error.kind) => failed.push((path, error.to_string())),
-                    Err(error) => return Err(Error::source(error)),
+    /// Returns the files behind names that were listed with the same number: as this worker sees
+    /// them now. Machines know one device under different numbers, and the files of two devices may
+    /// have the same one.
+    async fn examine_names(&self, names: Vec<RelPath>, failed: &mut Vec<Failed>) -> Result<Vec<Group>> {
+        let mut groups: Vec<Group> = Vec::new();
+        for path in names {
+            let metadata = match self.ends.source.metadata(&path).await {
+                Ok(metadata) if metadata.kind == Kind::File => metadata,
+                Ok(_) => continue,
+                Err(error) if error.kind.is_absence() => continue,
+                Err(error) if is_of_node(error.kind) => {
+                    failed.push((path, error.to_string()));
+                    continue;
                 }
-            }
-            if !group.names.is_empty() {
-                found.push(group);
+                Err(error) => return Err(Error::source(error)),
+            };
+            let is_same = |group: &&mut Group| metadata.id.is_some() && group.names[0].1.id == metadata.id;
+            match groups.iter_mut().find(is_same) {
+                Some(group) => group.names.push((path, metadata)),
+                None => groups.push(Group {
+                    names: vec![(path, metadata)],
+                }),
             }
         }
+        Ok(groups)
+    }
+
+    async fn make_groups(&self, late: &mut Late, found: Vec<Group>, mut failed: Vec<Failed>) -> Result<()> {
         let mut records = self.copy_leaders(late, &found).await?;
         let copied = |record: &&Record| matches!(record.state, State::Copied { .. });
         let named: Vec<Record> = records.iter().filter(copied).cloned().collect();
         self.publish_late(late, &records).await?;
-        failed.extend(self.name_files(late.claim, &named).await?);
+        let unnamed = self.name_files(late.claim, &named).await?;
+        let is_bad = |record: &&Record| matches!(record.state, State::Failed(_) | State::Skipped);
+        let bad: HashSet<RelPath> = (records.iter().filter(is_bad).map(|record| &record.path))
+            .chain(unnamed.iter().map(|(path, _)| path))
+            .cloned()
+            .collect();
+        failed.extend(unnamed);
         records.clear();
         for group in &found {
+            let leader = &group.names[0].0;
             for (path, metadata) in &group.names[1..] {
-                if let Some(reason) = self.make_link(late, group, path, metadata).await? {
-                    failed.push((path.clone(), reason));
-                }
+                // What stands under the first name is an older version, or nothing.
+                let reason = match bad.contains(leader) {
+                    true => Some(format!("it is the same file as {leader}, which was not copied")),
+                    false => self.make_link(late, group, path, metadata).await?,
+                };
+                failed.extend(reason.map(|reason| (path.clone(), reason)));
             }
         }
         late.sums.failed += failed.len() as u64;

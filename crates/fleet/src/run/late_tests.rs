@@ -1,14 +1,19 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
-use ropeway_vfs::{Clock, MemoryTree, RelPath, Tree, VirtualClock};
+use ropeway_vfs::{Clock, FileId, MemoryTree, RelPath, Tree, VirtualClock};
 
-use crate::catalog::{Block, Record, State};
+use crate::catalog::{Block, Record, SegmentId, State};
+use crate::claim::{ClaimId, Epoch};
 use crate::job::JobFile;
+use crate::late::Groups;
 use crate::queue::ShareQueue;
 use crate::run::{Crew, Ended, Ends, PlainMover, WorkOptions};
 use crate::store::Store;
+use crate::task::Task;
+use crate::worker::SliceLimits;
 use crate::workers::WorkerId;
 
 const CATALOG: &str = ".ropeway-fleet-t";
@@ -45,29 +50,44 @@ impl World {
 
     /// Runs a job, and removes its catalog. Returns its records.
     fn run(&self, source: Arc<dyn Tree>, target: Arc<dyn Tree>) -> Vec<Record> {
-        let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        let options = WorkOptions::default();
-        let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
-        let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, 1);
-        let mover = PlainMover::new(Arc::clone(&source), Arc::clone(&target));
-        let ends = Ends::new(source, target, path("t"));
-        let work = (Arc::clone(&store), Arc::new(queue) as _);
-        let crew = Crew::new(ends, work, Arc::new(mover), clock, options);
+        self.segments(source, target, WorkOptions::default()).concat()
+    }
+
+    /// The same, by segment.
+    fn segments(
+        &self,
+        source: Arc<dyn Tree>,
+        target: Arc<dyn Tree>,
+        options: WorkOptions,
+    ) -> Vec<Vec<Record>> {
+        let (crew, store) = self.crew(source, target, options);
         simulate(&self.clock, async {
             let job = JobFile::new("s".to_owned(), "t".to_owned());
             store.create(&job).await.unwrap();
             assert_eq!(crew.work().await.unwrap(), Ended::Complete);
-            let mut records = Vec::new();
+            let mut segments = Vec::new();
             for segment in store.segments(None).await.unwrap() {
+                let mut records = Vec::new();
                 for block in store.segment(segment).await.unwrap() {
                     if let Block::Records(found) = block {
                         records.extend(found);
                     }
                 }
+                segments.push(records);
             }
             store.remove().await.unwrap();
-            records
+            segments
         })
+    }
+
+    fn crew(&self, source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: WorkOptions) -> (Crew, Arc<Store>) {
+        let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
+        let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
+        let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, 1);
+        let mover = PlainMover::new(Arc::clone(&source), Arc::clone(&target));
+        let ends = Ends::new(source, target, path("t"));
+        let work = (Arc::clone(&store), Arc::new(queue) as _);
+        (Crew::new(ends, work, Arc::new(mover), clock, options), store)
     }
 
     fn is_linked(&self) -> bool {
@@ -145,5 +165,97 @@ fn a_name_that_cannot_be_examined_is_listed_as_failed() {
             assert_eq!(failed, [&path("a")], "{rule} {kind}: {records:?}");
             assert_eq!(world.target.content(&path("t/b")).unwrap(), b"content");
         }
+    }
+}
+
+#[test]
+fn a_damaged_segment_stops_the_worker_and_is_named() {
+    let world = World::new();
+    let (source, target) = (Arc::clone(&world.source), Arc::clone(&world.target));
+    let tree = |tree: &Arc<MemoryTree>| Arc::clone(tree) as Arc<dyn Tree>;
+    let claim = ClaimId {
+        task: Task::root().id(),
+        epoch: Epoch(1),
+    };
+    let segment = SegmentId { claim, number: 0 };
+    let dead = Store::new(tree(&target), path(CATALOG), WorkerId(9));
+    simulate(&world.clock, async {
+        dead.create(&JobFile::new("s".to_owned(), "t".to_owned()))
+            .await
+            .unwrap();
+        dead.begin(claim).await.unwrap();
+        dead.publish_segment(segment, b"damaged").await.unwrap();
+    });
+    let (crew, _) = world.crew(tree(&source), tree(&target), WorkOptions::default());
+    let error = simulate(&world.clock, crew.work()).unwrap_err();
+    assert!(error.to_string().contains(&segment.to_string()), "{error}");
+    // Nothing was copied on such ground, and the task is still there.
+    assert!(target.content(&path("t/a")).is_err());
+    let tasks = simulate(&world.clock, dead.tasks()).unwrap();
+    assert_eq!(tasks, [Task::root().id()]);
+}
+
+/// The other names became links to the version of the job before.
+#[test]
+fn a_first_name_that_fails_leaves_no_name_of_the_old_file() {
+    for (end, rule) in [
+        ("source", "open:path=a,kind=permission_denied"),
+        ("target", "rename:path=t/a,kind=permission_denied"),
+    ] {
+        let world = World::new();
+        let (source, target) = (&world.source, &world.target);
+        simulate(&world.clock, async {
+            target.insert_file(&path("t/a"), b"old").unwrap();
+            source.make_hard_link(&path("a"), &path("c")).await.unwrap();
+        });
+        let (from, to) = match end {
+            "source" => (world.faulty(source, rule), world.faulty(target, "")),
+            _ => (world.faulty(source, ""), world.faulty(target, rule)),
+        };
+        let records = world.run(from, to);
+        for name in ["t/b", "t/c"] {
+            assert!(target.content(&path(name)).is_err(), "{end}: {name}");
+        }
+        assert_eq!(target.content(&path("t/a")).unwrap(), b"old", "{end}");
+        let is_failed = |record: &&Record| matches!(record.state, State::Failed(_));
+        let failed: BTreeSet<String> = (records.iter().filter(is_failed))
+            .map(|record| record.path.to_string())
+            .collect();
+        assert_eq!(failed, ["a", "b", "c"].map(str::to_owned).into(), "{end}");
+    }
+}
+
+/// Machines know one device under different numbers.
+#[test]
+fn names_listed_with_other_device_numbers_are_one_file() {
+    let mut groups = Groups::new(0, 1);
+    for (volume, name) in [(1, "a"), (2, "b")] {
+        groups.add(FileId { volume, index: 7 }, path(name));
+    }
+    assert_eq!(groups.finish().collect::<Vec<_>>(), [[path("a"), path("b")]]);
+}
+
+/// Seed 7163 of the simulation: a kill cost all of these files, whatever the size of a slice was.
+#[test]
+fn files_with_several_names_are_copied_in_slices() {
+    for (files_max, bytes_max, most) in [(2, 1 << 20, 2), (100, 1, 1)] {
+        let world = World::new();
+        for number in 0..7 {
+            let (first, second) = (path(&format!("f{number}")), path(&format!("g{number}")));
+            world.source.insert_file(&first, b"content").unwrap();
+            simulate(&world.clock, world.source.make_hard_link(&first, &second)).unwrap();
+        }
+        let options = WorkOptions {
+            slice: SliceLimits { files_max, bytes_max },
+            ..WorkOptions::default()
+        };
+        let (source, target) = (&world.source, &world.target);
+        let segments = world.segments(Arc::clone(source) as _, Arc::clone(target) as _, options);
+        assert!(
+            segments.iter().all(|records| copies(records) <= most),
+            "{segments:?}"
+        );
+        let all: Vec<Record> = segments.concat();
+        assert_eq!((copies(&all), has_failed(&all)), (8, false));
     }
 }
