@@ -1,7 +1,7 @@
 //! Lists one folder of the source, and makes it on the target.
 
 use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{DirEntry, EndError, RelPath, Verdict};
+use ropeway_vfs::{DirEntry, EndError, RelPath};
 
 use super::{Crew, is_of_node};
 use crate::cut::{Collected, Collector, Entry};
@@ -22,7 +22,7 @@ impl Crew {
     pub(super) async fn list(&self, worker: &mut Worker, path: RelPath, scope: Scope) -> Result<()> {
         match self.list_folder(worker, &path, &scope).await {
             Ok(collected) => worker.listed(collected),
-            Err(Error::End(EndError { end, error })) if error.verdict() == Verdict::Skip => {
+            Err(Error::End(EndError { end, error })) if is_of_node(error.kind) => {
                 // A folder that vanished has nothing to copy; the job's own does not vanish.
                 let is_gone = end == ropeway_vfs::End::Source && error.kind.is_absence() && !path.is_root();
                 match is_gone {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Decision, decide};
-use ropeway_vfs::{Kind, Metadata, RelPath, Verdict};
+use ropeway_vfs::{Kind, Metadata, RelPath};
 
 use super::mover::{Move, Moved};
 use super::takeover::staged;
@@ -129,7 +129,7 @@ impl Crew {
             Ok(metadata) if metadata.kind == Kind::Directory => metadata,
             Ok(_) => return Ok(None),
             Err(error) if error.kind.is_absence() => return Ok(None),
-            Err(error) if error.verdict() == Verdict::Skip => return Ok(Some(error.to_string())),
+            Err(error) if is_of_node(error.kind) => return Ok(Some(error.to_string())),
             Err(error) => return Err(Error::source(error)),
         };
         let wants_xattrs = self.ends.preserve.xattrs
@@ -142,10 +142,17 @@ impl Crew {
         let Ok(target) = self.ends.target_path(path) else {
             return Ok(None);
         };
+        match self.examine(&target).await? {
+            Ok(Some(found)) if found.kind == Kind::Directory => {}
+            // A file or a link that was there before: the walk has listed the folder as failed.
+            Ok(Some(_)) => return Ok(None),
+            Ok(None) => return Ok(Some("it was not made".to_owned())),
+            Err(reason) => return Ok(Some(reason)),
+        }
         let change = self.ends.change_of(&metadata, xattrs);
         match self.ends.target.set_metadata(&target, &change).await {
             Ok(_) => Ok(None),
-            Err(error) if error.verdict() == Verdict::Skip => Ok(Some(error.to_string())),
+            Err(error) if is_of_node(error.kind) => Ok(Some(error.to_string())),
             Err(error) => Err(Error::target(error)),
         }
     }
@@ -362,7 +369,7 @@ impl Crew {
         let temporary = self.store.stage(late.claim).join(&staged(number));
         match target.make_hard_link(&leader, &temporary).await {
             Ok(()) => self.name_file(late.claim, number, path).await,
-            Err(error) if error.verdict() == Verdict::Skip => {
+            Err(error) if is_of_node(error.kind) => {
                 self.store.check(late.claim).await?;
                 Ok(Some(error.to_string()))
             }

@@ -110,6 +110,15 @@ fn has_failed(records: &[Record]) -> bool {
     records.iter().any(has_failed)
 }
 
+/// Returns the paths of what failed, each once.
+fn failures(records: &[Record]) -> Vec<String> {
+    let is_failed = |record: &&Record| matches!(record.state, State::Failed(_));
+    let failed: BTreeSet<String> = (records.iter().filter(is_failed))
+        .map(|record| record.path.to_string())
+        .collect();
+    failed.into_iter().collect()
+}
+
 /// Seed 2649 of the simulation: a lost reply was taken for a file that is not there.
 #[test]
 fn a_lost_connection_does_not_copy_a_file_with_several_names_again() {
@@ -217,11 +226,7 @@ fn a_first_name_that_fails_leaves_no_name_of_the_old_file() {
             assert!(target.content(&path(name)).is_err(), "{end}: {name}");
         }
         assert_eq!(target.content(&path("t/a")).unwrap(), b"old", "{end}");
-        let is_failed = |record: &&Record| matches!(record.state, State::Failed(_));
-        let failed: BTreeSet<String> = (records.iter().filter(is_failed))
-            .map(|record| record.path.to_string())
-            .collect();
-        assert_eq!(failed, ["a", "b", "c"].map(str::to_owned).into(), "{end}");
+        assert_eq!(failures(&records), ["a", "b", "c"], "{end}");
     }
 }
 
@@ -257,5 +262,54 @@ fn files_with_several_names_are_copied_in_slices() {
         );
         let all: Vec<Record> = segments.concat();
         assert_eq!((copies(&all), has_failed(&all)), (8, false));
+    }
+}
+
+#[test]
+fn the_attributes_of_a_folder_are_not_set_on_a_file_in_its_place() {
+    let world = World::new();
+    let (source, target) = (&world.source, &world.target);
+    let mode = || {
+        simulate(&world.clock, target.metadata(&path("t/d")))
+            .unwrap()
+            .mode
+    };
+    simulate(&world.clock, source.make_dir(&path("d"), 0o711)).unwrap();
+    target.insert_file(&path("t/d"), b"of somebody").unwrap();
+    let before = mode();
+    assert_ne!(before, Some(0o711));
+    let records = world.run(Arc::clone(source) as _, Arc::clone(target) as _);
+    assert_eq!(mode(), before);
+    assert_eq!(failures(&records), ["d"]);
+}
+
+#[test]
+fn one_node_that_cannot_be_used_stops_nobody() {
+    for kind in ["busy", "device_error"] {
+        for (end, rule, name) in [
+            ("source", "list:path=d", "d"),
+            ("source", "open:path=d/f", "d/f"),
+            ("target", "rename:path=t/d/f", "d/f"),
+            ("target", "rename:path=t/b", "b"),
+            ("target", "set_attributes:path=t/d", "d"),
+        ] {
+            let world = World::new();
+            simulate(&world.clock, world.source.make_dir(&path("d"), 0o755)).unwrap();
+            world.source.insert_file(&path("d/f"), b"content").unwrap();
+            let rule = format!("{rule},kind={kind}");
+            let (source, target) = match end {
+                "source" => (
+                    world.faulty(&world.source, &rule),
+                    world.faulty(&world.target, ""),
+                ),
+                _ => (
+                    world.faulty(&world.source, ""),
+                    world.faulty(&world.target, &rule),
+                ),
+            };
+            let records = world.run(Arc::clone(&source) as _, Arc::clone(&target) as _);
+            assert!([source.fired(), target.fired()].concat()[0] > 0, "{rule}");
+            assert_eq!(failures(&records), [name], "{rule}: {records:?}");
+        }
     }
 }

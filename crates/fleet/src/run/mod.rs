@@ -404,9 +404,9 @@ impl Crew {
 }
 
 /// Whether an error of one node says nothing about the others: the node is noted as failed. A
-/// device may fail at one place only.
+/// device may fail at one place only, and a program may keep one file open.
 fn is_of_node(kind: ErrorKind) -> bool {
-    kind.verdict() == Verdict::Skip || kind == ErrorKind::DeviceError
+    kind.verdict() == Verdict::Skip || matches!(kind, ErrorKind::DeviceError | ErrorKind::Busy)
 }
 
 /// Whether something is not there.

@@ -311,5 +311,5 @@ impl Mover for PlainMover {
 
 /// Whether an error concerns one file only.
 pub(crate) fn is_of_file(kind: ErrorKind) -> bool {
-    kind.verdict() == ropeway_vfs::Verdict::Skip && !kind.is_absence()
+    super::is_of_node(kind) && !kind.is_absence()
 }
