@@ -81,6 +81,29 @@ fn wrong_ends_are_refused() {
     assert_eq!(catalogs.count(), 0);
 }
 
+#[test]
+fn a_worker_with_another_source_is_refused() {
+    let place = Place::new();
+    small_files(&place.folder("src"), 60, 3);
+    place.folder("empty");
+    place.folder("to/dst/inside");
+    place.ropeway("fleet").args(["submit", "src", "to/dst"]).ok();
+    let work = |source: &str, code| {
+        let run = place
+            .ropeway("fleet")
+            .args(["work", "to/dst", "--source", source]);
+        run.exits(code)
+    };
+    let refused = work("empty", 3);
+    assert!(refused.mentions("not the source of the job"), "{refused}");
+    // The target lies in it, or it in the target.
+    assert!(work("to", 1).mentions("one in the other"));
+    assert!(work("to/dst/inside", 1).mentions("one in the other"));
+    work("src", 0);
+    fs::remove_dir(place.join("to/dst/inside")).unwrap();
+    content_same(&place.join("src"), &place.join("to/dst"));
+}
+
 /// Three workers at a time, each killed after a random moment, over many small files.
 #[test]
 fn workers_that_are_killed_lose_nothing() {

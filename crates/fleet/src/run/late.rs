@@ -83,6 +83,7 @@ impl Crew {
 
     async fn finish_late(&self, late: Late) -> Result<()> {
         self.ends.target.sync().await.map_err(Error::target)?;
+        self.check_source().await?;
         let done = Done {
             round: late.round,
             sums: late.sums,

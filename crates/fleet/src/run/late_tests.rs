@@ -7,10 +7,13 @@ use ropeway_vfs::{Clock, FileId, MemoryTree, RelPath, Tree, VirtualClock};
 
 use crate::catalog::{Block, Record, SegmentId, State};
 use crate::claim::{ClaimId, Epoch};
-use crate::job::JobFile;
+use crate::error::Error;
+use crate::job::{EndRules, JobFile};
 use crate::late::Groups;
 use crate::queue::ShareQueue;
 use crate::run::{Crew, Ended, Ends, PlainMover, WorkOptions};
+use crate::source_mark::SourceMark;
+use crate::status::Reader;
 use crate::store::Store;
 use crate::task::Task;
 use crate::worker::SliceLimits;
@@ -311,5 +314,119 @@ fn one_node_that_cannot_be_used_stops_nobody() {
             assert!([source.fired(), target.fired()].concat()[0] > 0, "{rule}");
             assert_eq!(failures(&records), [name], "{rule}: {records:?}");
         }
+    }
+}
+
+/// A worker whose source was not mounted found empty folders, and reported its tasks as done.
+#[test]
+fn a_worker_without_the_source_of_the_job_is_refused_and_reports_nothing_as_done() {
+    let world = World::new();
+    for number in 0..20 {
+        let file = path(&format!("f{number}"));
+        world.source.insert_file(&file, b"content").unwrap();
+    }
+    let tree = |tree: &Arc<MemoryTree>| Arc::clone(tree) as Arc<dyn Tree>;
+    let full = tree(&world.source);
+    let random = &mut fastrand::Rng::with_seed(1);
+    let mark = simulate(&world.clock, SourceMark::take(&*full, random)).unwrap();
+    let target = tree(&world.target);
+    let rules = EndRules::between(full.capabilities(), target.capabilities());
+    let job = JobFile::new("s".to_owned(), "t".to_owned()).of_ends(mark, rules);
+    let work = |source: Arc<dyn Tree>| {
+        let (crew, store) = world.crew(source, tree(&world.target), WorkOptions::default());
+        (simulate(&world.clock, crew.work()), store)
+    };
+    let store = Store::new(Arc::clone(&target), path(CATALOG), WorkerId(7));
+    simulate(&world.clock, store.create(&job)).unwrap();
+    let (refused, store) = work(Arc::new(MemoryTree::new()));
+    assert!(matches!(refused, Err(Error::OtherSource(found)) if found.found == 0));
+    assert_eq!(
+        simulate(&world.clock, store.claims())
+            .unwrap()
+            .last(Task::root().id()),
+        None
+    );
+    let ignoring = ropeway_vfs::Capabilities {
+        case_sensitive: false,
+        ..full.capabilities().clone()
+    };
+    let other = Arc::new(MemoryTree::new().with_capabilities(ignoring));
+    let other_rules = EndRules::between(full.capabilities(), other.capabilities());
+    let mark = job.mark.clone();
+    let wrong = job.of_ends(mark, other_rules);
+    simulate(&world.clock, async {
+        store.remove().await.unwrap();
+        store.create(&wrong).await.unwrap();
+    });
+    assert!(matches!(work(Arc::clone(&full)).0, Err(Error::OtherRules)));
+}
+
+#[test]
+fn a_source_that_is_unmounted_while_a_worker_works_ends_no_task() {
+    let world = World::new();
+    let tree = |tree: &Arc<MemoryTree>| Arc::clone(tree) as Arc<dyn Tree>;
+    let random = &mut fastrand::Rng::with_seed(1);
+    let mark = simulate(&world.clock, SourceMark::take(&*world.source, random)).unwrap();
+    let rules = EndRules::between(world.source.capabilities(), world.target.capabilities());
+    let job = JobFile::new("s".to_owned(), "t".to_owned()).of_ends(mark, rules);
+    let (crew, store) = world.crew(tree(&world.source), tree(&world.target), WorkOptions::default());
+    simulate(&world.clock, async {
+        store.create(&job).await.unwrap();
+        crew.check_ends().await.unwrap();
+        world.source.remove_file(&path("a")).await.unwrap();
+        world.source.remove_file(&path("b")).await.unwrap();
+        assert!(matches!(crew.work().await, Err(Error::OtherSource(_))));
+        assert_eq!(store.done_tasks().await.unwrap(), []);
+    });
+}
+
+/// A folder that is divided among tasks, and a resume, copied one of two such names over the other;
+/// folders were merged.
+#[test]
+fn of_names_that_the_target_takes_for_one_the_first_is_copied_and_the_others_fail() {
+    let ignores_case = ropeway_vfs::Capabilities {
+        case_sensitive: false,
+        ..MemoryTree::new().capabilities().clone()
+    };
+    for entries_max in [3, 4, 5, 100] {
+        let world = World::new();
+        let world = World {
+            target: Arc::new(MemoryTree::new().with_capabilities(ignores_case.clone())),
+            ..world
+        };
+        simulate(&world.clock, world.target.make_dir(&path("t"), 0o700)).unwrap();
+        for folder in ["Sub", "sub"] {
+            simulate(&world.clock, world.source.make_dir(&path(folder), 0o755)).unwrap();
+        }
+        let files = ["Name", "m", "n", "nAME", "name", "Sub/one", "sub/two", "zz", "ZZ"];
+        for file in files {
+            world.source.insert_file(&path(file), file.as_bytes()).unwrap();
+        }
+        let mut options = WorkOptions::default();
+        options.walk.entries_max = entries_max;
+        let tree = |tree: &Arc<MemoryTree>| Arc::clone(tree) as Arc<dyn Tree>;
+        let (crew, store) = world.crew(tree(&world.source), tree(&world.target), options);
+        let check = || {
+            let copied = |name: &str| world.target.content(&path(&format!("t/{name}")));
+            for (name, content) in [("name", "Name"), ("sub/one", "Sub/one"), ("zz", "ZZ"), ("m", "m")] {
+                assert_eq!(copied(name).unwrap(), content.as_bytes(), "{entries_max}: {name}");
+            }
+            assert!(copied("sub/two").is_err(), "{entries_max}");
+            let failed = simulate(&world.clock, Reader::default().failures(&store)).unwrap();
+            let failed: Vec<String> = failed.keys().map(ToString::to_string).collect();
+            assert_eq!(failed, ["nAME", "name", "sub", "zz"], "{entries_max}");
+        };
+        simulate(&world.clock, async {
+            let job = JobFile::new("s".to_owned(), "t".to_owned());
+            store.create(&job).await.unwrap();
+            assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+        });
+        check();
+        let (crew, store) = world.crew(tree(&world.source), tree(&world.target), options);
+        simulate(&world.clock, async {
+            assert_eq!(Reader::default().retry(&store).await.unwrap(), 4);
+            assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+        });
+        check();
     }
 }

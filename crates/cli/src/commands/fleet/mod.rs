@@ -43,6 +43,12 @@ fn failure(what: &str, error: &Error) -> Failure {
             "what it recorded is lost: remove the folder .ropeway-fleet-… of this target and `submit` again; \
              files that are equal are not copied again",
         ),
+        Error::OtherSource(_) => Failure::new(code::SOURCE, format!("{what}: {error}")).hint(
+            "mount the source, or name it with --source; if it is the right one and has changed so much, \
+             remove the folder .ropeway-fleet-… of this target and `submit` again",
+        ),
+        Error::OtherRules => Failure::new(code::TARGET, format!("{what}: {error}"))
+            .hint("reach both in the same way on all machines: mounted, or as smb:// URLs"),
         Error::Over => Failure::new(code::TARGET, format!("{what}: {error}"))
             .hint("`ropeway fleet status DST` shows whether there is a later job"),
         Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),

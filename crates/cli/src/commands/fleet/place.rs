@@ -68,6 +68,18 @@ impl Target {
         })
     }
 
+    /// Refuses a source that lies in the target, or the other way round.
+    ///
+    /// # Errors
+    /// It does.
+    pub(super) fn refuse_overlap(&self, source: &Place) -> Result<(), Failure> {
+        if !self.place.starts_with(source) && !source.starts_with(&self.place) {
+            return Ok(());
+        }
+        let message = format!("{source} and {} lie one in the other", self.shown);
+        Err(Failure::usage(message).hint("choose a DST outside of SRC"))
+    }
+
     /// Opens the tree of the target, and the jobs beside it.
     ///
     /// # Errors
@@ -103,6 +115,17 @@ impl Target {
         let run = newest.ok_or_else(|| no_job(&self.shown))?;
         Ok((run, runs.store(run)))
     }
+}
+
+/// Returns the place of a source, absolute where it is a folder of this machine.
+///
+/// # Errors
+/// The argument is no valid place.
+pub(super) fn source_place(argument: &Path) -> Result<Place, Failure> {
+    Ok(match Place::parse_end(argument)? {
+        Place::Local(path) if path.is_dir() => Place::Local(absolute(&path)?),
+        place => place,
+    })
 }
 
 /// Makes an opener. Between two local ends Windows metadata is copied as it is stored.

@@ -16,13 +16,12 @@ use ropeway_vfs::Clock;
 use ropeway_vfs::decorate::limit::RateLimit;
 use serde_json::json;
 
-use super::place::{Target, opener};
+use super::place::{Target, opener, source_place};
 use super::{failure, no_job};
 use crate::args::FleetWorkArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
 use crate::job::Signals;
-use crate::place::Place;
 use crate::servers::Servers;
 use crate::ui::format;
 
@@ -63,7 +62,8 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
         .source
         .clone()
         .unwrap_or_else(|| PathBuf::from(&status.source));
-    let source = Place::parse_end(&given)?;
+    let source = source_place(&given)?;
+    target.refuse_overlap(&source)?;
     let both_local = source.local().is_some() && target.place.local().is_some();
     let source = opener(servers, both_local).source(&source).await?;
     // The catalog was looked at through another tree, of the same process.
