@@ -15,7 +15,7 @@ use support::{Compare, Ground, Place, Running, content_same, mixed, odd_names, s
 fn run_of(place: &Place, catalog: &str) -> PathBuf {
     let all = fs::read_dir(place.join(catalog)).unwrap();
     let mut runs: Vec<PathBuf> = all.map(|entry| entry.unwrap().path()).collect();
-    runs.retain(|path| path.is_dir());
+    runs.retain(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"run."));
     assert_eq!(runs.len(), 1, "{runs:?}");
     runs.remove(0)
 }
@@ -102,6 +102,23 @@ fn a_worker_with_another_source_is_refused() {
     work("src", 0);
     fs::remove_dir(place.join("to/dst/inside")).unwrap();
     content_same(&place.join("src"), &place.join("to/dst"));
+}
+
+#[test]
+fn a_catalog_of_another_user_is_refused() {
+    let place = Place::new();
+    text(&place.folder("src").join("a"), "a");
+    support::or_skip!(place.ropeway_as_nobody("fleet"));
+    let catalog = place.folder_of_nobody(".ropeway-fleet-dst");
+    let refused = place.ropeway("fleet").args(["submit", "src", "dst"]).exits(4);
+    assert!(refused.mentions("another user"), "{refused}");
+    fs::remove_dir(&catalog).unwrap();
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = place.ropeway("fleet").args(["work", "dst"]).exits(4);
+    assert!(refused.mentions("another user"), "{refused}");
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o700)).unwrap();
+    place.ropeway("fleet").args(["work", "dst"]).ok();
 }
 
 /// Three workers at a time, each killed after a random moment, over many small files.

@@ -17,6 +17,12 @@ pub enum Error {
     /// A file of the catalog is not what it should be.
     #[error("{0} in the catalog is damaged")]
     Damaged(String),
+    /// Others could change the catalog.
+    #[error("{0} belongs to another user, or other users may write to it")]
+    Foreign(String),
+    /// The source of this worker holds the target.
+    #[error("the target of the job lies in this source")]
+    Nested,
     /// The source of this worker is not that of the job.
     #[error(
         "this is not the source of the job: of {} names that `submit` saw, {} are there and {} are unchanged",

@@ -13,6 +13,10 @@ use ropeway_vfs::{FileId, RelPath};
 /// Folders in memory at once. With paths of 100 bytes they take about 30 MiB.
 const FOLDERS_MAX: usize = 200_000;
 
+/// Names of one task of links in memory: ten times what the coordinator aims at. With paths of 100
+/// bytes they take about 200 MiB.
+const NAMES_MAX: usize = 1_000_000;
+
 /// Collects folders over one or several passes through the catalog, the deepest first.
 #[derive(Debug)]
 pub struct Folders {
@@ -85,6 +89,7 @@ pub struct Groups {
     shard: u32,
     shards: u32,
     groups: BTreeMap<u64, BTreeSet<RelPath>>,
+    count: usize,
 }
 
 impl Groups {
@@ -94,14 +99,22 @@ impl Groups {
             shard,
             shards,
             groups: BTreeMap::new(),
+            count: 0,
         }
     }
 
-    /// Adds a name of a file, if the file is one of this task's.
+    /// Adds a name of a file, if the file is one of this task's and there is room.
     pub fn add(&mut self, id: FileId, path: RelPath) {
-        if owner_of(id, self.shards) == self.shard {
-            self.groups.entry(id.index).or_default().insert(path);
+        if owner_of(id, self.shards) == self.shard && !self.is_full() {
+            let is_new = self.groups.entry(id.index).or_default().insert(path);
+            self.count += usize::from(is_new);
         }
+    }
+
+    /// Whether there is no room for further names. The tasks are as many as the sums of the catalog
+    /// ask for, so its segments then say something else.
+    pub fn is_full(&self) -> bool {
+        self.count >= NAMES_MAX
     }
 
     /// Returns the names of each number, sorted: those of one file, or of a few on different devices.

@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
-use ropeway_vfs::{MemoryTree, Name, RelPath, Tree, VirtualClock};
+use ropeway_vfs::{MemoryTree, MetadataChange, Name, Owner, RelPath, Tree, VirtualClock};
 
 use super::{Runs, Store};
 use crate::catalog::{Done, SegmentId, encode};
 use crate::claim::{ClaimId, Epoch};
+use crate::error::Error;
 use crate::files::name;
 use crate::job::JobFile;
 use crate::task::{Scope, Task};
@@ -175,5 +176,42 @@ fn a_round_has_any_number_of_tasks() {
         store.add_round(1, &[]).await.unwrap();
         store.add_round(2, &many).await.unwrap();
         assert_eq!(store.rounds().await.unwrap(), [Vec::new(), many]);
+    });
+}
+
+#[test]
+fn a_catalog_of_another_user_or_one_that_others_may_write_to_is_refused() {
+    let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
+    let runs = Runs::new(Arc::clone(&tree) as Arc<dyn Tree>, path("c"), WorkerId(1));
+    let owner = |user| MetadataChange {
+        owner: Some(Owner { user, group: 0 }),
+        ..MetadataChange::default()
+    };
+    let mode = |mode| MetadataChange {
+        mode: Some(mode),
+        ..MetadataChange::default()
+    };
+    simulate(&clock, async {
+        let own = {
+            tree.make_dir(&path("own"), 0o700).await.unwrap();
+            tree.metadata(&path("own")).await.unwrap().owner.unwrap().user
+        };
+        // Somebody made the folder before us.
+        tree.make_dir(&path("c"), 0o700).await.unwrap();
+        for (bad, good) in [(owner(own + 1), owner(own)), (mode(0o777), mode(0o700))] {
+            tree.set_metadata(&path("c"), &bad).await.unwrap();
+            let refused = runs.submit(None, 11, &job()).await;
+            assert!(matches!(refused, Err(Error::Foreign(_))));
+            assert_eq!(runs.newest().await.unwrap(), None);
+            tree.set_metadata(&path("c"), &good).await.unwrap();
+        }
+        let store = runs.submit(None, 11, &job()).await.unwrap().unwrap();
+        let run = runs.newest().await.unwrap().unwrap();
+        runs.join(run).await.unwrap();
+        for folder in [path("c"), store.root().clone()] {
+            tree.set_metadata(&folder, &owner(own + 1)).await.unwrap();
+            assert!(matches!(runs.join(run).await, Err(Error::Foreign(_))));
+            tree.set_metadata(&folder, &owner(own)).await.unwrap();
+        }
     });
 }

@@ -152,6 +152,17 @@ impl Task {
         }
     }
 
+    /// Returns the number of names that it lists.
+    pub fn names(&self) -> usize {
+        match &self.work {
+            Work::Folder {
+                scope: Scope::Names(names),
+                ..
+            } => names.len(),
+            _ => 0,
+        }
+    }
+
     /// Returns its identity.
     pub fn id(&self) -> TaskId {
         let hash = blake3::hash(&self.encode());

@@ -109,6 +109,9 @@ impl Crew {
                 return Ok(collector.finish());
             }
             for DirEntry { name, metadata } in entries {
+                if name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes()) {
+                    self.refuse_own_catalog(path, &name).await?;
+                }
                 let key = self.ends.key_of(&name);
                 if is_of_ropeway(&name) || !range.contains(&key) {
                     continue;
@@ -123,6 +126,19 @@ impl Crew {
                     Err(error) => return Err(Error::source(error)),
                 }
             }
+        }
+    }
+
+    /// Stops if the catalog of this job lies in the source: by another path, the target is in it too,
+    /// and would be copied into itself.
+    async fn refuse_own_catalog(&self, path: &RelPath, name: &Name) -> Result<()> {
+        let Some(run) = self.store.root().file_name() else {
+            return Ok(());
+        };
+        match self.ends.source.metadata(&path.join(name).join(&run)).await {
+            // Its name is random.
+            Ok(_) if run.as_bytes().starts_with(b"run.") => Err(Error::Nested),
+            _ => Ok(()),
         }
     }
 

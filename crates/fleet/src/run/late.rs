@@ -173,6 +173,9 @@ impl Crew {
             }
         })
         .await?;
+        if groups.is_full() {
+            return Err(Error::Damaged("segments".to_owned()));
+        }
         let slice = self.options.slice;
         let (mut some, mut bytes, mut failed) = (Vec::new(), 0_u64, Vec::new());
         for names in groups.finish() {

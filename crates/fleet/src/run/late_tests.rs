@@ -14,7 +14,7 @@ use crate::queue::ShareQueue;
 use crate::run::{Crew, Ended, Ends, PlainMover, WorkOptions};
 use crate::source_mark::SourceMark;
 use crate::status::Reader;
-use crate::store::Store;
+use crate::store::{Runs, Store};
 use crate::task::Task;
 use crate::worker::SliceLimits;
 use crate::workers::WorkerId;
@@ -84,13 +84,24 @@ impl World {
     }
 
     fn crew(&self, source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: WorkOptions) -> (Crew, Arc<Store>) {
+        let (root, tree) = (path(CATALOG), Arc::clone(&target));
+        let store = Arc::new(Store::new(tree, root, WorkerId(1)));
+        (self.crew_with(Arc::clone(&store), source, target, options), store)
+    }
+
+    fn crew_with(
+        &self,
+        store: Arc<Store>,
+        source: Arc<dyn Tree>,
+        target: Arc<dyn Tree>,
+        options: WorkOptions,
+    ) -> Crew {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
         let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, 1);
         let mover = PlainMover::new(Arc::clone(&source), Arc::clone(&target));
         let ends = Ends::new(source, target, path("t"));
-        let work = (Arc::clone(&store), Arc::new(queue) as _);
-        (Crew::new(ends, work, Arc::new(mover), clock, options), store)
+        let work = (store, Arc::new(queue) as _);
+        Crew::new(ends, work, Arc::new(mover), clock, options)
     }
 
     fn is_linked(&self) -> bool {
@@ -429,4 +440,21 @@ fn of_names_that_the_target_takes_for_one_the_first_is_copied_and_the_others_fai
         });
         check();
     }
+}
+
+/// The same tree under two names, as a bind mount or a share makes it.
+#[test]
+fn a_source_that_holds_the_target_is_refused() {
+    let world = World::new();
+    let tree = Arc::clone(&world.target) as Arc<dyn Tree>;
+    let runs = Runs::new(Arc::clone(&tree), path(CATALOG), WorkerId(7));
+    let job = JobFile::new("s".to_owned(), "t".to_owned());
+    let store = simulate(&world.clock, runs.submit(None, 5, &job))
+        .unwrap()
+        .unwrap();
+    world.target.insert_file(&path("zz"), b"content").unwrap();
+    let crew = world.crew_with(Arc::new(store), Arc::clone(&tree), tree, WorkOptions::default());
+    let refused = simulate(&world.clock, crew.work());
+    assert!(matches!(refused, Err(Error::Nested)), "{refused:?}");
+    assert!(world.target.content(&path("t/zz")).is_err());
 }

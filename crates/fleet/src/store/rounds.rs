@@ -7,6 +7,9 @@ use crate::files::name;
 use crate::task::Task;
 use crate::workers::{Beat, WorkerId};
 
+/// Times that a job is resumed at most. A guess: nobody resumes so often.
+const ROUNDS_MAX: usize = 1_000;
+
 impl Store {
     /// Shows a sign of life of this process.
     ///
@@ -62,6 +65,9 @@ impl Store {
         let folder = self.folder("rounds");
         let mut names = self.files.names(&folder, b"").await.map_err(Error::target)?;
         names.sort_unstable();
+        if names.len() > ROUNDS_MAX {
+            return Err(Error::Damaged("rounds".to_owned()));
+        }
         let mut rounds = Vec::new();
         for name in names {
             let bytes = self

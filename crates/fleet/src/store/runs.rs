@@ -9,7 +9,7 @@
 //! A task has the same name in every job, and epochs begin with 1 again. So the folder of a job has
 //! a random name: a worker of an earlier job has no path into a later one, however long it slept.
 //! The earlier folder is removed before a worker of the later job does anything
-//! ([`Runs::end_before`]), so nothing can be renamed out of it any more.
+//! ([`Runs::join`]), so nothing can be renamed out of it any more.
 //!
 //! A job exists once its file `job.N` does. That is made exclusively and never removed, so of two
 //! that make the next job at once only one succeeds, and neither can remove what is not its own.
@@ -17,7 +17,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ropeway_vfs::{Name, RelPath, Tree};
+use ropeway_vfs::{Metadata, Name, RelPath, Tree};
 
 use super::Store;
 use crate::claim::number;
@@ -28,6 +28,9 @@ use crate::workers::WorkerId;
 
 /// Folders of a run that are removed first: without them nothing is published, claimed or renamed.
 const FENCES: [&str; 3] = ["tmp", "claims", "stage"];
+
+/// Permission bits with which others could change a folder.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Name of the folder of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,7 @@ impl Runs {
         let run = Run { number, token };
         let files = self.files();
         files.make_dir(&self.root).await.map_err(Error::target)?;
+        self.check_owner(&[self.root.clone()], &self.root).await?;
         let store = self.store(run);
         // Its name is random: what is there already was made by an attempt whose reply was lost.
         store.create(job).await?;
@@ -130,11 +134,44 @@ impl Runs {
         Ok(Some(store))
     }
 
+    /// Opens the catalog of a job for a worker: checks that nobody else can write to it, and ends the
+    /// jobs before it.
+    ///
+    /// # Errors
+    /// The folder belongs to another user, or a folder cannot be removed.
+    pub async fn join(&self, run: Run) -> Result<Store> {
+        let store = self.store(run);
+        let folders = [self.root.clone(), store.root().clone()];
+        self.check_owner(&folders, &store.folder("tmp")).await?;
+        self.end_before(run).await?;
+        Ok(store)
+    }
+
+    /// Checks that folders have the owner, and no further writers, that a file has which this process
+    /// makes in `probes`. The volume or share may show others than those asked for.
+    async fn check_owner(&self, folders: &[RelPath], probes: &RelPath) -> Result<()> {
+        let files = self.files();
+        let probe = probes.join(&name(&format!("probe.{}", self.worker)));
+        files.write(&probe, b"").await.map_err(Error::target)?;
+        let own = self.tree.metadata(&probe).await;
+        files.remove(&probe).await.map_err(Error::target)?;
+        let own = own.map_err(Error::target)?;
+        let others = |metadata: &Metadata| metadata.mode.unwrap_or(0) & OTHERS_WRITE;
+        for folder in folders {
+            let found = self.tree.metadata(folder).await.map_err(Error::target)?;
+            let is_own = found.owner.map(|owner| owner.user) == own.owner.map(|owner| owner.user);
+            if !is_own || others(&found) & !others(&own) != 0 {
+                return Err(Error::Foreign(folder.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends all jobs before this one: when it returns, their workers can give nothing a name.
     ///
     /// # Errors
     /// A folder cannot be removed.
-    pub async fn end_before(&self, run: Run) -> Result<()> {
+    async fn end_before(&self, run: Run) -> Result<()> {
         let files = self.files();
         let names = files.names(&self.root, b"run.").await.map_err(Error::target)?;
         let runs = names.iter().filter_map(|name| Run::parse(name.as_bytes()));

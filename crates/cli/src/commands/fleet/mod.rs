@@ -49,6 +49,11 @@ fn failure(what: &str, error: &Error) -> Failure {
         ),
         Error::OtherRules => Failure::new(code::TARGET, format!("{what}: {error}"))
             .hint("reach both in the same way on all machines: mounted, or as smb:// URLs"),
+        Error::Foreign(_) => Failure::new(code::TARGET, format!("{what}: {error}"))
+            .hint("all workers run as the user who made the job; remove the folder if it is not yours"),
+        Error::Nested => {
+            Failure::new(code::SOURCE, format!("{what}: {error}")).hint("choose a DST outside of SRC")
+        }
         Error::Over => Failure::new(code::TARGET, format!("{what}: {error}"))
             .hint("`ropeway fleet status DST` shows whether there is a later job"),
         Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),

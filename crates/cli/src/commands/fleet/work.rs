@@ -69,8 +69,7 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     // The catalog was looked at through another tree, of the same process.
     let (tree, runs) = target.open_for(servers, both_local).await?;
     // Nothing of an earlier job may get a name while this worker works.
-    runs.end_before(run).await.map_err(fail)?;
-    let store = runs.store(run);
+    let store = runs.join(run).await.map_err(fail)?;
     let scratch = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
     let scratch = scratch.map_err(|error| {
         Failure::of_end(
