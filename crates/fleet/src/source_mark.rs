@@ -21,9 +21,10 @@ const TIME_TOLERANCE_NS: u64 = 2_000_000_000;
 /// Number of marks from which one must be unchanged.
 const UNCHANGED_FROM: usize = 4;
 
-/// One node of the sample. Names that are not UTF-8 are not in it.
+/// One node of the sample.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
+    /// Hexadecimal: names need not be text.
     path: String,
     folder: bool,
     modified: i64,
@@ -65,7 +66,7 @@ impl SourceMark {
         let (mut marks, mut folders) = (Vec::new(), Vec::new());
         for (name, metadata) in sample(source, &RelPath::root(), NAMES, random).await? {
             let path = RelPath::root().join(&name);
-            marks.extend(mark(&path, &metadata));
+            marks.push(Mark::new(&path, &metadata));
             if metadata.kind == Kind::Directory {
                 folders.push(path);
             }
@@ -76,7 +77,7 @@ impl SourceMark {
             let inside = sample(source, folder, FOLDERS.1, random)
                 .await
                 .unwrap_or_default();
-            marks.extend((inside.iter()).filter_map(|(name, metadata)| mark(&folder.join(name), metadata)));
+            marks.extend((inside.iter()).map(|(name, metadata)| Mark::new(&folder.join(name), metadata)));
         }
         Ok(Self(marks))
     }
@@ -92,7 +93,7 @@ impl SourceMark {
             unchanged: 0,
         };
         for mark in &self.0 {
-            let Some(path) = RelPath::parse(mark.path.as_bytes()) else {
+            let Some(path) = mark.path() else {
                 continue;
             };
             match source.metadata(&path).await {
@@ -111,12 +112,20 @@ impl SourceMark {
     }
 }
 
-fn mark(path: &RelPath, metadata: &Metadata) -> Option<Mark> {
-    Some(Mark {
-        path: std::str::from_utf8(path.as_bytes()).ok()?.to_owned(),
-        folder: metadata.kind == Kind::Directory,
-        modified: nanoseconds(metadata.modified),
-    })
+impl Mark {
+    fn new(path: &RelPath, metadata: &Metadata) -> Self {
+        Self {
+            path: path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
+            folder: metadata.kind == Kind::Directory,
+            modified: nanoseconds(metadata.modified),
+        }
+    }
+
+    fn path(&self) -> Option<RelPath> {
+        let pairs = self.path.as_bytes().chunks(2);
+        let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+        RelPath::parse(&bytes.collect::<Option<Vec<u8>>>()?)
+    }
 }
 
 /// Returns some entries of a folder.
@@ -156,6 +165,8 @@ mod tests {
 
     fn filled(files: std::ops::Range<u32>) -> MemoryTree {
         let tree = MemoryTree::new();
+        tree.insert_file(&RelPath::parse(b"\xff\xe4").unwrap(), b"no text")
+            .unwrap();
         for number in files {
             tree.insert_file(&path(&format!("f{number}")), b"content")
                 .unwrap();
@@ -173,7 +184,7 @@ mod tests {
         let random = &mut fastrand::Rng::with_seed(1);
         let mark = simulate(&clock, SourceMark::take(&source, random)).unwrap();
         let same = compare(&mark, &source);
-        assert_eq!((same.known, same.found, same.unchanged), (12, 12, 12));
+        assert_eq!((same.known, same.found, same.unchanged), (13, 13, 13));
         for number in 0..6 {
             simulate(&clock, source.remove_file(&path(&format!("f{number}")))).unwrap();
         }

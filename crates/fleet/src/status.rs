@@ -154,11 +154,11 @@ impl Reader {
                         State::Failed(reason) if failures.len() < FAILURES_MAX => {
                             failures.insert(record.path, reason);
                         }
+                        State::Failed(_) => {}
                         // A later claim of the same task had more luck.
-                        State::Copied { .. } | State::Equal => {
+                        _ => {
                             failures.remove(&record.path);
                         }
-                        _ => {}
                     }
                 }
             }

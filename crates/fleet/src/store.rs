@@ -318,7 +318,7 @@ impl Store {
     /// oldest first: the caller adopts what they published, and calls [`Store::close_stage`].
     ///
     /// # Errors
-    /// [`Error::Claim`] if this claim is over itself.
+    /// [`Error::Claim`] if this claim is over itself, or the task is done.
     pub async fn fence(&self, claim: ClaimId) -> Result<Vec<ClaimId>> {
         let claims = self.claims_of(claim.task).await?;
         if !mutations::is(Mutation::LaterClaimNotSeen) {
@@ -329,6 +329,10 @@ impl Store {
                 let removed = self.files.remove_folder(&self.path("claims", earlier)).await;
                 removed.map_err(Error::target)?;
             }
+        }
+        // One of them may have ended the task after this claim began. Now none can any more.
+        if !mutations::is(Mutation::DoneNotChecked) && self.is_done(claim.task).await? {
+            return Err(ClaimError::Done.into());
         }
         // Whoever fenced before may have died between claim folder and stage.
         let stages = self.claims_with("stage", &format!("{}.", claim.task)).await?;

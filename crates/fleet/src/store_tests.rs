@@ -6,7 +6,7 @@ use ropeway_vfs::{MemoryTree, MetadataChange, Name, Owner, RelPath, Tree, Virtua
 
 use super::{Runs, Store};
 use crate::catalog::{Done, SegmentId, encode};
-use crate::claim::{ClaimId, Epoch};
+use crate::claim::{ClaimError, ClaimId, Epoch};
 use crate::error::Error;
 use crate::files::name;
 use crate::job::JobFile;
@@ -213,5 +213,22 @@ fn a_catalog_of_another_user_or_one_that_others_may_write_to_is_refused() {
             assert!(matches!(runs.join(run).await, Err(Error::Foreign(_))));
             tree.set_metadata(&folder, &owner(own)).await.unwrap();
         }
+    });
+}
+
+/// The second worker had looked whether the task is done. It did all of it again, and what it gave
+/// away nobody waited for.
+#[test]
+fn a_task_that_ends_while_it_is_claimed_again_is_left_alone() {
+    let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
+    let store = |number| Store::new(Arc::clone(&tree) as Arc<dyn Tree>, path("c"), WorkerId(number));
+    simulate(&clock, async {
+        let (first, second) = (store(1), store(2));
+        first.create(&job()).await.unwrap();
+        first.begin(claim(1)).await.unwrap();
+        second.begin(claim(2)).await.unwrap();
+        first.finish(claim(1), &Done::default()).await.unwrap();
+        let fenced = second.fence(claim(2)).await;
+        assert!(matches!(fenced, Err(Error::Claim(ClaimError::Done))));
     });
 }

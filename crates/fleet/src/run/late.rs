@@ -7,6 +7,7 @@ use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{Kind, Metadata, RelPath};
 
 use super::mover::{Move, Moved};
+use super::slice::ATTRIBUTES_EACH;
 use super::takeover::staged;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
@@ -106,9 +107,13 @@ impl Crew {
             .await?;
             let (now, again) = folders.take();
             let mut failed = Vec::new();
-            for path in now {
+            for (path, number) in now.into_iter().zip(0_usize..) {
                 if self.is_stopped() {
                     return Err(Error::Stopped);
+                }
+                // Attributes are not fenced: a worker that slept must not go on for long.
+                if number.is_multiple_of(ATTRIBUTES_EACH) {
+                    self.store.check(claim).await?;
                 }
                 self.counters.progress.fetch_add(1, Ordering::Relaxed);
                 if let Some(reason) = self.set_folder(&path).await? {

@@ -1,9 +1,13 @@
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join;
 
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
-use ropeway_vfs::{Clock, FileId, MemoryTree, RelPath, Tree, VirtualClock};
+use ropeway_vfs::{Clock, FileId, MemoryTree, MetadataChange, RelPath, Tree, VirtualClock};
 
 use crate::catalog::{Block, Record, SegmentId, State};
 use crate::claim::{ClaimId, Epoch};
@@ -15,7 +19,7 @@ use crate::run::{Crew, Ended, Ends, PlainMover, WorkOptions};
 use crate::source_mark::SourceMark;
 use crate::status::Reader;
 use crate::store::{Runs, Store};
-use crate::task::Task;
+use crate::task::{Task, Work};
 use crate::worker::SliceLimits;
 use crate::workers::WorkerId;
 
@@ -457,4 +461,67 @@ fn a_source_that_holds_the_target_is_refused() {
     let refused = simulate(&world.clock, crew.work());
     assert!(matches!(refused, Err(Error::Nested)), "{refused:?}");
     assert!(world.target.content(&path("t/zz")).is_err());
+}
+
+/// The attributes of folders are set where they are: nothing that is gone keeps a late worker away.
+#[test]
+fn a_worker_that_slept_sets_no_attributes_after_its_task_was_given_away() {
+    let world = World::new();
+    for number in 0..100 {
+        let folder = path(&format!("d{number:02}"));
+        simulate(&world.clock, world.source.make_dir(&folder, 0o750)).unwrap();
+    }
+    // It sleeps in the attributes of one of the first folders, for two leases.
+    let rule = "set_attributes:path=t/d90,delay=120s,times=1";
+    let slow = world.faulty(&world.target, rule);
+    let tree = |tree: &Arc<MemoryTree>| Arc::clone(tree) as Arc<dyn Tree>;
+    let counted = world.faulty(&world.target, "");
+    let worker = |id, target: Arc<dyn Tree>| {
+        let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(id)));
+        world.crew_with(store, tree(&world.source), target, WorkOptions::default())
+    };
+    let (sleeper, other) = (worker(1, slow), worker(2, counted));
+    simulate(&world.clock, async {
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        sleeper.store.create(&job).await.unwrap();
+        let task = Task {
+            round: 0,
+            work: Work::FolderTimes,
+        };
+        // All but the last task is done.
+        assert_eq!(other.work().await.unwrap(), Ended::Complete);
+        let (done, tasks) = (path(&format!("{CATALOG}/done/{}", task.id())), [task.clone()]);
+        world.target.remove_file(&done).await.unwrap();
+        for store in [&sleeper.store, &other.store] {
+            store.birth(&tasks[0]).await.unwrap();
+        }
+        let claim = |epoch| ClaimId {
+            task: task.id(),
+            epoch: Epoch(epoch),
+        };
+        sleeper.store.begin(claim(1)).await.unwrap();
+        let (late, wakes) = (pin!(sleeper.run_folder_times(claim(1), 0)), async {
+            world
+                .clock
+                .sleep_until(world.clock.now() + Duration::from_secs(60))
+                .await;
+            other.store.begin(claim(2)).await.unwrap();
+            other.run_folder_times(claim(2), 0).await.unwrap();
+            let change = MetadataChange {
+                mode: Some(0o700),
+                ..MetadataChange::default()
+            };
+            for number in 0..70 {
+                let folder = path(&format!("t/d{number:02}"));
+                world.target.set_metadata(&folder, &change).await.unwrap();
+            }
+        });
+        let (late, ()) = join(late, wakes).await;
+        assert!(late.is_err_and(|error| error.ends_claim_only()));
+        for number in 0..70 {
+            let folder = path(&format!("t/d{number:02}"));
+            let mode = world.target.metadata(&folder).await.unwrap().mode;
+            assert_eq!(mode, Some(0o700), "{folder}");
+        }
+    });
 }

@@ -142,7 +142,7 @@ impl Runs {
     pub async fn join(&self, run: Run) -> Result<Store> {
         let store = self.store(run);
         let folders = [self.root.clone(), store.root().clone()];
-        self.check_owner(&folders, &store.folder("tmp")).await?;
+        self.check_owner(&folders, &store.folder("workers")).await?;
         self.end_before(run).await?;
         Ok(store)
     }
