@@ -116,7 +116,8 @@ impl Runs {
         let run = Run { number, token };
         let files = self.files();
         files.make_dir(&self.root).await.map_err(Error::target)?;
-        self.check_owner(&[self.root.clone()], &self.root).await?;
+        let own = std::slice::from_ref(&self.root);
+        self.check_owner(own, &self.root).await?;
         let store = self.store(run);
         // Its name is random: what is there already was made by an attempt whose reply was lost.
         store.create(job).await?;
