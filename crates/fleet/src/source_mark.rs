@@ -8,6 +8,7 @@
 use ropeway_vfs::{Kind, Metadata, Name, RelPath, Result, Tree};
 use serde::{Deserialize, Serialize};
 
+use crate::files::is_of_ropeway;
 use crate::task::nanoseconds;
 
 /// Entries of the root in the sample.
@@ -142,9 +143,7 @@ async fn sample(
         if entries.is_empty() {
             break;
         }
-        let good = entries
-            .into_iter()
-            .filter(|entry| !crate::run::is_of_ropeway(&entry.name));
+        let good = entries.into_iter().filter(|entry| !is_of_ropeway(&entry.name));
         seen.extend(good.filter_map(|entry| Some((entry.name, entry.metadata.ok()?))));
     }
     random.shuffle(&mut seen);

@@ -40,7 +40,7 @@ use crate::workers::WorkerId;
 pub use runs::{Run, Runs};
 
 /// Begin of the name of a catalog folder.
-pub const CATALOG_PREFIX: &str = ".ropeway-fleet";
+pub const CATALOG_PREFIX: &str = crate::files::CATALOG_PREFIX;
 
 /// The folders of a catalog.
 const FOLDERS: [&str; 8] = [

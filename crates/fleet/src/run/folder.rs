@@ -8,7 +8,7 @@ use ropeway_vfs::{DirEntry, EndError, Name, RelPath};
 use super::{Crew, is_of_node};
 use crate::cut::{Collected, Collector, Entry};
 use crate::error::{Error, Result};
-use crate::store::CATALOG_PREFIX;
+use crate::files::{CATALOG_PREFIX, is_of_ropeway};
 use crate::task::{NameRange, Scope};
 use crate::worker::Worker;
 
@@ -179,9 +179,4 @@ impl Crew {
             }
         }
     }
-}
-
-/// Whether a name of the source is one of Ropeway's own: incomplete files, or a catalog.
-pub(crate) fn is_of_ropeway(name: &ropeway_vfs::Name) -> bool {
-    ropeway_copy::is_temporary(name) || name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes())
 }

@@ -29,7 +29,6 @@ use crate::worker::{SliceLimits, Step, Worker};
 use crate::workers::{Activity, Beat};
 
 pub use ends::Ends;
-pub(crate) use folder::is_of_ropeway;
 pub use mover::{EngineMover, Move, Moved, Mover, PlainMover};
 
 /// Signs of life in the time of one lease.

@@ -70,14 +70,7 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     let (tree, runs) = target.open_for(servers, both_local).await?;
     // Nothing of an earlier job may get a name while this worker works.
     let store = runs.join(run).await.map_err(fail)?;
-    let scratch = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
-    let scratch = scratch.map_err(|error| {
-        Failure::of_end(
-            format!("cannot make a temporary folder: {error}"),
-            &error,
-            code::TARGET,
-        )
-    })?;
+    let scratch = scratch_folder()?;
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
     let limit = RateLimit::unlimited(Arc::clone(&clock));
     let mover = EngineMover::new(
@@ -118,6 +111,15 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     }
     let status = reader.status(&store).await.map_err(fail)?.unwrap_or(status);
     Ok(report(args, &crew, &store, &status))
+}
+
+/// Makes the folder for the hashes of a slice.
+fn scratch_folder() -> Result<tempfile::TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
+    made.map_err(|error| {
+        let message = format!("cannot make a temporary folder: {error}");
+        Failure::of_end(message, &error, code::TARGET)
+    })
 }
 
 /// Works until the job is complete, or until a signal. A second signal ends the process at once.
