@@ -6,14 +6,25 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use support::{Compare, Ground, Place, Running, content_same, mixed, odd_names, small_files, text};
 
+/// Returns the folder of the only job that is left.
+fn run_of(place: &Place, catalog: &str) -> PathBuf {
+    let all = fs::read_dir(place.join(catalog)).unwrap();
+    let mut runs: Vec<PathBuf> = all.map(|entry| entry.unwrap().path()).collect();
+    runs.retain(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"run."));
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs.remove(0)
+}
+
 /// Entries of the catalog that only live while somebody works.
 fn nothing_is_left(place: &Place, catalog: &str) {
+    let run = run_of(place, catalog);
     for folder in ["claims", "stage", "tmp", "tasks"] {
-        let left: Vec<_> = fs::read_dir(place.join(catalog).join(folder)).unwrap().collect();
+        let left: Vec<_> = fs::read_dir(run.join(folder)).unwrap().collect();
         assert!(left.is_empty(), "{folder}: {left:?}");
     }
 }
@@ -68,6 +79,46 @@ fn wrong_ends_are_refused() {
         name.to_string_lossy().starts_with(".ropeway-fleet")
     });
     assert_eq!(catalogs.count(), 0);
+}
+
+#[test]
+fn a_worker_with_another_source_is_refused() {
+    let place = Place::new();
+    small_files(&place.folder("src"), 60, 3);
+    place.folder("empty");
+    place.folder("to/dst/inside");
+    place.ropeway("fleet").args(["submit", "src", "to/dst"]).ok();
+    let work = |source: &str, code| {
+        let run = place
+            .ropeway("fleet")
+            .args(["work", "to/dst", "--source", source]);
+        run.exits(code)
+    };
+    let refused = work("empty", 3);
+    assert!(refused.mentions("not the source of the job"), "{refused}");
+    // The target lies in it, or it in the target.
+    assert!(work("to", 1).mentions("one in the other"));
+    assert!(work("to/dst/inside", 1).mentions("one in the other"));
+    work("src", 0);
+    fs::remove_dir(place.join("to/dst/inside")).unwrap();
+    content_same(&place.join("src"), &place.join("to/dst"));
+}
+
+#[test]
+fn a_catalog_of_another_user_is_refused() {
+    let place = Place::new();
+    text(&place.folder("src").join("a"), "a");
+    support::or_skip!(place.ropeway_as_nobody("fleet"));
+    let catalog = place.folder_of_nobody(".ropeway-fleet-dst");
+    let refused = place.ropeway("fleet").args(["submit", "src", "dst"]).exits(4);
+    assert!(refused.mentions("another user"), "{refused}");
+    fs::remove_dir(&catalog).unwrap();
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = place.ropeway("fleet").args(["work", "dst"]).exits(4);
+    assert!(refused.mentions("another user"), "{refused}");
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o700)).unwrap();
+    place.ropeway("fleet").args(["work", "dst"]).ok();
 }
 
 /// Three workers at a time, each killed after a random moment, over many small files.

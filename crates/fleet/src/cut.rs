@@ -20,6 +20,9 @@ const SAMPLE_EACH: usize = 16;
 /// One entry of a folder of the source.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// What orders the entries of a folder, and what ranges are made of: the name, or what a target
+    /// that ignores case takes it for. So names that are one on the target are in one range.
+    pub key: Name,
     /// Its name.
     pub name: Name,
     /// Its attributes.
@@ -29,7 +32,7 @@ pub struct Entry {
 /// What a listing came to.
 #[derive(Debug)]
 pub enum Collected {
-    /// All entries, sorted by name.
+    /// All entries, sorted by key, then by name.
     Entries(Vec<Entry>),
     /// There are too many: ranges that together hold each name once.
     Ranges(Vec<NameRange>),
@@ -59,9 +62,9 @@ impl Collector {
         }
     }
 
-    /// Adds an entry. Names outside the range are ignored.
+    /// Adds an entry. Keys outside the range are ignored.
     pub fn push(&mut self, entry: Entry) {
-        if !self.range.contains(&entry.name) {
+        if !self.range.contains(&entry.key) {
             return;
         }
         self.count += 1;
@@ -72,16 +75,16 @@ impl Collector {
             }
             let mut kept: Vec<Name> = std::mem::take(&mut self.entries)
                 .into_iter()
-                .map(|entry| entry.name)
+                .map(|entry| entry.key)
                 .collect();
             self.random.shuffle(&mut kept);
             kept.truncate(SAMPLE);
             self.sample = kept;
         }
         if self.sample.len() < SAMPLE {
-            self.sample.push(entry.name);
+            self.sample.push(entry.key);
         } else if let Some(place) = self.sample.get_mut(self.random.u64(0..self.count) as usize) {
-            *place = entry.name;
+            *place = entry.key;
         }
     }
 
@@ -93,7 +96,8 @@ impl Collector {
     /// Ends the listing.
     pub fn finish(mut self) -> Collected {
         if self.sample.is_empty() {
-            self.entries.sort_unstable_by(|one, two| one.name.cmp(&two.name));
+            let order = |entry: &Entry| (entry.key.clone(), entry.name.clone());
+            self.entries.sort_by_cached_key(order);
             self.entries.dedup_by(|one, two| one.name == two.name);
             return Collected::Entries(self.entries);
         }
@@ -130,8 +134,10 @@ mod tests {
     use ropeway_vfs::{Kind, Timestamp};
 
     fn entry(number: u64) -> Entry {
+        let name = Name::new(format!("f{number:08}").as_bytes()).unwrap();
         Entry {
-            name: Name::new(format!("f{number:08}").as_bytes()).unwrap(),
+            key: name.clone(),
+            name,
             metadata: Metadata::bare(Kind::File, 1, Timestamp(0)),
         }
     }

@@ -3,6 +3,7 @@
 use ropeway_vfs::{End, EndError, ErrorKind};
 
 use crate::claim::ClaimError;
+use crate::source_mark::Match;
 
 /// Work could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,24 @@ pub enum Error {
     /// A file of the catalog is not what it should be.
     #[error("{0} in the catalog is damaged")]
     Damaged(String),
+    /// Others could change the catalog.
+    #[error("{0} belongs to another user, or other users may write to it")]
+    Foreign(String),
+    /// The source of this worker holds the target.
+    #[error("the target of the job lies in this source")]
+    Nested,
+    /// The source of this worker is not that of the job.
+    #[error(
+        "this is not the source of the job: of {} names that `submit` saw, {} are there and {} are unchanged",
+        .0.known, .0.found, .0.unchanged
+    )]
+    OtherSource(Match),
+    /// This worker sees the ends in another way than `submit` did.
+    #[error("source or target have other rules for names here than where the job was made")]
+    OtherRules,
+    /// The catalog of the job is gone: there is a later job, or somebody removed it.
+    #[error("the job is over: its catalog was removed")]
+    Over,
     /// The worker was asked to stop.
     #[error("interrupted")]
     Stopped,

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Name, OpenOptions, RelPath, Result, Tree};
 
+/// Begin of the name of a catalog folder.
+pub(crate) const CATALOG_PREFIX: &str = ".ropeway-fleet";
+
 /// Bytes of a block.
 const BLOCK: usize = 64 << 10;
 
@@ -30,6 +33,11 @@ pub(crate) struct Files {
     /// Begin of the names there, which no other process uses.
     prefix: String,
     number: AtomicU64,
+}
+
+/// Whether a name of the source is one of Ropeway's own: incomplete files, or a catalog.
+pub(crate) fn is_of_ropeway(name: &Name) -> bool {
+    ropeway_copy::is_temporary(name) || name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes())
 }
 
 /// Makes a name of digits, dots and letters.

@@ -1,9 +1,12 @@
 //! What a job is asked to do, as its catalog keeps it.
 
+use ropeway_vfs::Capabilities;
 use serde::{Deserialize, Serialize};
 
+use crate::source_mark::SourceMark;
+
 /// Version of the catalog. Programs of another version refuse it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The file `job` of a catalog. It holds no secrets: each worker has its own credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +16,40 @@ pub struct JobFile {
     pub source: String,
     /// Where to copy to.
     pub target: String,
+    /// What the source is.
+    #[serde(default)]
+    pub mark: SourceMark,
+    /// What the ends can do.
+    #[serde(default)]
+    pub rules: Option<EndRules>,
+}
+
+/// What decides under which names nodes are copied, and which are one. All workers of a job must
+/// see the ends alike: else one would not find what another has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndRules {
+    source_windows_names: bool,
+    source_raw_names: bool,
+    source_ids: bool,
+    target_windows_names: bool,
+    target_raw_names: bool,
+    target_case_sensitive: bool,
+    target_hard_links: bool,
+}
+
+impl EndRules {
+    /// Returns the rules of two trees.
+    pub fn between(source: &Capabilities, target: &Capabilities) -> Self {
+        Self {
+            source_windows_names: source.windows_names,
+            source_raw_names: source.raw_names,
+            source_ids: source.stable_ids,
+            target_windows_names: target.windows_names,
+            target_raw_names: target.raw_names,
+            target_case_sensitive: target.case_sensitive,
+            target_hard_links: target.hard_links,
+        }
+    }
 }
 
 impl JobFile {
@@ -22,6 +59,18 @@ impl JobFile {
             version: VERSION,
             source,
             target,
+            mark: SourceMark::default(),
+            rules: None,
+        }
+    }
+
+    /// Adds what workers compare with their own ends.
+    #[must_use]
+    pub fn of_ends(self, mark: SourceMark, rules: EndRules) -> Self {
+        Self {
+            mark,
+            rules: Some(rules),
+            ..self
         }
     }
 
@@ -47,7 +96,7 @@ mod tests {
         assert_eq!(JobFile::decode(&job.encode()), Some(job.clone()));
         let other = String::from_utf8(job.encode())
             .unwrap()
-            .replace("\"version\": 1", "\"version\": 2");
+            .replace("\"version\": 2", "\"version\": 3");
         assert_eq!(JobFile::decode(other.as_bytes()), None);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! * **Folders** get their attributes, the deepest first: a folder that becomes read-only must not
 //!   be in the way of those below it, and nothing may change its time afterwards ([`Folders`]).
-//! * **Files with several names** are grouped by (device, inode). Each group belongs to one task,
-//!   whichever folders its names are in, so no two workers make the same link ([`Groups`]).
+//! * **Files with several names** are grouped by the number of their inode, without the device, which
+//!   has another number on each machine. Each group belongs to one task, whichever folders its names
+//!   are in, so no two workers make the same link ([`Groups`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,10 @@ use ropeway_vfs::{FileId, RelPath};
 
 /// Folders in memory at once. With paths of 100 bytes they take about 30 MiB.
 const FOLDERS_MAX: usize = 200_000;
+
+/// Names of one task of links in memory: ten times what the coordinator aims at. With paths of 100
+/// bytes they take about 200 MiB.
+const NAMES_MAX: usize = 1_000_000;
 
 /// Collects folders over one or several passes through the catalog, the deepest first.
 #[derive(Debug)]
@@ -70,10 +75,7 @@ impl Folders {
 
 /// Returns which of `shards` tasks makes the names of a file.
 pub fn owner_of(id: FileId, shards: u32) -> u32 {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&id.volume.to_le_bytes());
-    bytes[8..].copy_from_slice(&id.index.to_le_bytes());
-    let hash = blake3::hash(&bytes);
+    let hash = blake3::hash(&id.index.to_le_bytes());
     let (head, _) = hash.as_bytes().split_at(8);
     let number = head
         .iter()
@@ -86,7 +88,8 @@ pub fn owner_of(id: FileId, shards: u32) -> u32 {
 pub struct Groups {
     shard: u32,
     shards: u32,
-    groups: BTreeMap<FileId, BTreeSet<RelPath>>,
+    groups: BTreeMap<u64, BTreeSet<RelPath>>,
+    count: usize,
 }
 
 impl Groups {
@@ -96,17 +99,25 @@ impl Groups {
             shard,
             shards,
             groups: BTreeMap::new(),
+            count: 0,
         }
     }
 
-    /// Adds a name of a file, if the file is one of this task's.
+    /// Adds a name of a file, if the file is one of this task's and there is room.
     pub fn add(&mut self, id: FileId, path: RelPath) {
-        if owner_of(id, self.shards) == self.shard {
-            self.groups.entry(id).or_default().insert(path);
+        if owner_of(id, self.shards) == self.shard && !self.is_full() {
+            let is_new = self.groups.entry(id.index).or_default().insert(path);
+            self.count += usize::from(is_new);
         }
     }
 
-    /// Returns the names of each file, sorted. The first is copied, the others become links to it.
+    /// Whether there is no room for further names. The tasks are as many as the sums of the catalog
+    /// ask for, so its segments then say something else.
+    pub fn is_full(&self) -> bool {
+        self.count >= NAMES_MAX
+    }
+
+    /// Returns the names of each number, sorted: those of one file, or of a few on different devices.
     pub fn finish(self) -> impl Iterator<Item = Vec<RelPath>> {
         self.groups.into_values().map(|paths| paths.into_iter().collect())
     }

@@ -34,6 +34,7 @@ pub mod mutations;
 pub mod partition;
 pub mod queue;
 pub mod run;
+pub mod source_mark;
 pub mod status;
 pub mod store;
 pub mod task;

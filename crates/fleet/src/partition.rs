@@ -1,7 +1,7 @@
 //! The walk of one task, and how it is cut into further tasks.
 //!
 //! A task of a folder covers what is below it too. Its worker goes depth first, in the order of
-//! names, so at any moment what is left is one range of names in each folder of the way down:
+//! names, so at any moment what is left is one range of names (or of their keys) in each folder of the way down:
 //!
 //! ```text
 //!   /        a b [c] d e f        left: (c..]      given away first: the shallowest, so the largest
@@ -85,7 +85,7 @@ pub enum Next {
 struct Frame {
     path: RelPath,
     entries: VecDeque<Entry>,
-    /// Last entry that was taken, or the begin of the range.
+    /// Key of the last entry that was taken, or the begin of the range.
     after: Option<Name>,
     until: Option<Name>,
     by_names: bool,
@@ -207,7 +207,7 @@ impl Walk {
         let Some(entry) = frame.entries.pop_front() else {
             return Next::Finished;
         };
-        frame.after = Some(entry.name.clone());
+        frame.after = Some(entry.key.clone());
         self.taken += 1;
         let folder = frame.path.clone();
         if entry.metadata.is_dir() {
@@ -305,7 +305,7 @@ impl Walk {
         let frame = &mut self.frames[at];
         let entries = frame.entries.split_off(keep);
         let boundary = match frame.entries.back() {
-            Some(entry) => Some(entry.name.clone()),
+            Some(entry) => Some(entry.key.clone()),
             None => frame.after.clone(),
         };
         let given = Frame {

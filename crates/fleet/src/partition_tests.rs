@@ -37,6 +37,7 @@ fn collected(tree: &Tree, path: &RelPath, scope: &Scope, limits: WalkLimits, see
         let kind = if *is_dir { Kind::Directory } else { Kind::File };
         if scope.contains(name) {
             collector.push(Entry {
+                key: name.clone(),
                 name: name.clone(),
                 metadata: Metadata::bare(kind, 1, Timestamp(0)),
             });

@@ -16,6 +16,9 @@ use crate::workers::{Beat, WorkerId};
 /// Names that one task of a resume has at most.
 const NAMES_EACH: usize = 1_000;
 
+/// Failures in memory. If more failed, a resume walks the whole tree again.
+const FAILURES_MAX: usize = 100_000;
+
 /// How far a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,7 +123,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns what failed in the last round, with reasons. Reads all segments of that round.
+    /// Returns what failed in the last round, with reasons: the first 100,000. Reads all segments of
+    /// that round.
     ///
     /// # Errors
     /// The catalog cannot be read.
@@ -147,14 +151,14 @@ impl Reader {
                 let Block::Records(records) = block else { continue };
                 for record in records {
                     match record.state {
-                        State::Failed(reason) => {
+                        State::Failed(reason) if failures.len() < FAILURES_MAX => {
                             failures.insert(record.path, reason);
                         }
+                        State::Failed(_) => {}
                         // A later claim of the same task had more luck.
-                        State::Copied { .. } | State::Equal => {
+                        _ => {
                             failures.remove(&record.path);
                         }
-                        _ => {}
                     }
                 }
             }
@@ -172,6 +176,14 @@ impl Reader {
         let round = store.rounds().await?.len() as u32 + 1;
         let mut folders: BTreeMap<RelPath, Vec<Name>> = BTreeMap::new();
         let mut tasks = Vec::new();
+        if failures.len() >= FAILURES_MAX {
+            tasks.push(Task {
+                round,
+                ..Task::root()
+            });
+            store.add_round(round, &tasks).await?;
+            return Ok(failures.len());
+        }
         for path in failures.keys() {
             match (path.parent(), path.file_name()) {
                 (Some(folder), Some(name)) => folders.entry(folder).or_default().push(name),

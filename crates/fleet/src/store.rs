@@ -1,7 +1,7 @@
 //! The catalog on a tree: claims, segments, and what is done.
 //!
-//! **The fence.** A claim is the folder `claims/TASK.EPOCH`, made exclusively. Its segments are
-//! written there and renamed to `segments/`; its files are written in `stage/TASK.EPOCH` and renamed
+//! **The fence.** A claim is the folder `claims/TASK.EPOCH`, made exclusively, with a folder inside
+//! that has the name of its worker. Its segments are written there and renamed to `segments/`; its files are written in `stage/TASK.EPOCH` and renamed
 //! to their names on the target. Whoever takes the task over makes the folder of the next epoch and
 //! then, before anything else,
 //!
@@ -14,10 +14,14 @@
 //! that is, finds its folder gone. No clock is part of this, and no check that could be out of date
 //! when the step follows.
 //!
+//! A worker with an old listing may make a removed claim folder again, before it looks and withdraws.
+//! The folder inside then has another name, so the earlier holder still finds its own gone.
+//!
 //! Two workers that make claims at once see each other, since each makes its folder first and then
 //! looks for others: at least one of them sees both. A claim that sees a later one withdraws.
 
 mod rounds;
+mod runs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,8 +37,10 @@ use crate::mutations::{self, Mutation};
 use crate::task::{Task, TaskId};
 use crate::workers::WorkerId;
 
+pub use runs::{Run, Runs};
+
 /// Begin of the name of a catalog folder.
-pub const CATALOG_PREFIX: &str = ".ropeway-fleet";
+pub const CATALOG_PREFIX: &str = crate::files::CATALOG_PREFIX;
 
 /// The folders of a catalog.
 const FOLDERS: [&str; 8] = [
@@ -74,6 +80,18 @@ impl Store {
         self.worker
     }
 
+    /// Whether the catalog is still there: that of an earlier job is removed.
+    ///
+    /// # Errors
+    /// The folder above it cannot be read.
+    pub async fn is_there(&self) -> Result<bool> {
+        match self.tree().metadata(&self.root).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind.is_absence() => Ok(false),
+            Err(error) => Err(Error::target(error)),
+        }
+    }
+
     fn folder(&self, folder: &str) -> RelPath {
         self.root.join(&name(folder))
     }
@@ -108,7 +126,7 @@ impl Store {
         match self.files.read(&path).await.map_err(Error::target)? {
             Some(bytes) => JobFile::decode(&bytes)
                 .map(Some)
-                .ok_or_else(|| Error::Damaged("the job".to_owned())),
+                .ok_or_else(|| Error::Damaged("job".to_owned())),
             None => Ok(None),
         }
     }
@@ -169,7 +187,8 @@ impl Store {
             .map_err(Error::target)?;
         let Some(bytes) = bytes else { return Ok(None) };
         let task = Task::decode(&bytes).filter(|task| task.id() == id);
-        task.map(Some).ok_or_else(|| Error::Damaged(format!("task {id}")))
+        task.map(Some)
+            .ok_or_else(|| Error::Damaged(format!("tasks/{id}")))
     }
 
     /// Returns all claims.
@@ -189,26 +208,28 @@ impl Store {
             .collect())
     }
 
+    /// Returns the folder of this worker inside that of a claim.
+    fn own_folder(&self, claim: ClaimId) -> RelPath {
+        self.path("claims", claim).join(&name(&self.worker.to_string()))
+    }
+
     /// Returns who holds a claim: `Ok(None)` if that is not known yet, or the claim is over.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub async fn holder(&self, claim: ClaimId) -> Result<Option<WorkerId>> {
-        let path = self.path("claims", claim).join(&name("holder"));
-        let bytes = self.files.read(&path).await.map_err(Error::target)?;
-        Ok(bytes.and_then(|bytes| WorkerId::parse(&bytes)))
+        let names = self.files.names(&self.path("claims", claim), b"").await;
+        let names = names.map_err(Error::target)?;
+        Ok(names.iter().find_map(|name| WorkerId::parse(name.as_bytes())))
     }
 
-    /// Whether the holder of a claim gave it back.
+    /// Whether the holder of a claim has given it back.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub async fn is_released(&self, claim: ClaimId) -> Result<bool> {
-        match self
-            .files
-            .exists(&self.path("claims", claim), &name("free"))
-            .await
-        {
+    pub async fn is_released(&self, claim: ClaimId, holder: WorkerId) -> Result<bool> {
+        let folder = self.path("claims", claim).join(&name(&holder.to_string()));
+        match self.files.exists(&folder, &name("free")).await {
             Err(error) if error.kind.is_absence() => Ok(false),
             result => result.map_err(Error::target),
         }
@@ -242,13 +263,15 @@ impl Store {
             self.files.remove_folder(&path).await.map_err(Error::target)?;
             return Err(error.into());
         }
-        let holder = self.worker.to_string();
-        self.write_in_claim(claim, "holder", holder.as_bytes()).await
+        match self.tree().make_dir(&self.own_folder(claim), 0o700).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.lost_or(claim, error).await),
+        }
     }
 
-    /// Writes a file into the folder of a claim.
+    /// Writes a file into the folder of this worker in a claim.
     async fn write_in_claim(&self, claim: ClaimId, file: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.path("claims", claim).join(&name(file));
+        let path = self.own_folder(claim).join(&name(file));
         match self.files.write(&path, bytes).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.lost_or(claim, error).await),
@@ -274,15 +297,20 @@ impl Store {
         Ok(Claims::of(self.claims_with("claims", &format!("{task}.")).await?))
     }
 
-    /// Checks that a claim is the last of its task.
+    /// Checks that a claim is the last of its task, and still there.
     ///
     /// # Errors
-    /// [`Error::Claim`] if it is not.
+    /// [`Error::Claim`] if it is not, [`Error::Over`] if the whole job is gone.
     pub async fn check(&self, claim: ClaimId) -> Result<()> {
         self.claims_of(claim.task).await?.judge(claim)?;
-        match self.is_done(claim.task).await? {
-            true => Err(ClaimError::Done.into()),
-            false => Ok(()),
+        if self.is_done(claim.task).await? {
+            return Err(ClaimError::Done.into());
+        }
+        match self.tree().metadata(&self.own_folder(claim)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind.is_absence() && !self.is_there().await? => Err(Error::Over),
+            Err(error) if error.kind.is_absence() => Err(ClaimError::Stale(claim.epoch).into()),
+            Err(error) => Err(Error::target(error)),
         }
     }
 
@@ -290,7 +318,7 @@ impl Store {
     /// oldest first: the caller adopts what they published, and calls [`Store::close_stage`].
     ///
     /// # Errors
-    /// [`Error::Claim`] if this claim is over itself.
+    /// [`Error::Claim`] if this claim is over itself, or the task is done.
     pub async fn fence(&self, claim: ClaimId) -> Result<Vec<ClaimId>> {
         let claims = self.claims_of(claim.task).await?;
         if !mutations::is(Mutation::LaterClaimNotSeen) {
@@ -301,6 +329,10 @@ impl Store {
                 let removed = self.files.remove_folder(&self.path("claims", earlier)).await;
                 removed.map_err(Error::target)?;
             }
+        }
+        // One of them may have ended the task after this claim began. Now none can any more.
+        if !mutations::is(Mutation::DoneNotChecked) && self.is_done(claim.task).await? {
+            return Err(ClaimError::Done.into());
         }
         // Whoever fenced before may have died between claim folder and stage.
         let stages = self.claims_with("stage", &format!("{}.", claim.task)).await?;
@@ -350,7 +382,7 @@ impl Store {
         let text = id.to_string();
         let (folder, published) = (self.folder("segments"), name(&text));
         self.write_in_claim(id.claim, &text, bytes).await?;
-        let written = self.path("claims", id.claim).join(&published);
+        let written = self.own_folder(id.claim).join(&published);
         match self
             .tree()
             .rename(&written, &folder.join(&published), false)
@@ -388,19 +420,15 @@ impl Store {
         Ok(segments)
     }
 
-    /// Reads a segment. A damaged end is left out, as if its claim had not published it.
+    /// Reads a segment. What it records cannot be found out in another way: files with several
+    /// names, folders, tasks that were given away.
     ///
     /// # Errors
-    /// The catalog cannot be read.
+    /// The catalog cannot be read, or the segment is damaged.
     pub async fn segment(&self, id: SegmentId) -> Result<Vec<Block>> {
         let bytes = self.files.read(&self.path("segments", id)).await;
         let bytes = bytes.map_err(Error::target)?.unwrap_or_default();
-        let mut reader = SegmentReader::new(&bytes);
-        let blocks = reader.by_ref().collect();
-        if reader.tail() != crate::catalog::Tail::Clean {
-            tracing::warn!(segment = %id, "the end of a segment is damaged");
-        }
-        Ok(blocks)
+        SegmentReader::all(&bytes).ok_or_else(|| Error::Damaged(format!("segments/{id}")))
     }
 
     /// Whether a task is done.
@@ -436,7 +464,7 @@ impl Store {
         let Some(bytes) = bytes else { return Ok(None) };
         let done = Done::decode(&bytes);
         done.map(Some)
-            .ok_or_else(|| Error::Damaged(format!("the end of task {task}")))
+            .ok_or_else(|| Error::Damaged(format!("done/{task}")))
     }
 
     /// Ends a task. Only the last claim may: it goes through the folder of the claim as a segment
@@ -446,7 +474,7 @@ impl Store {
     /// [`Error::Claim`] if the claim is over.
     pub async fn finish(&self, claim: ClaimId, done: &Done) -> Result<()> {
         self.write_in_claim(claim, "done", &done.encode()).await?;
-        let written = self.path("claims", claim).join(&name("done"));
+        let written = self.own_folder(claim).join(&name("done"));
         match self
             .tree()
             .rename(&written, &self.path("done", claim.task), false)
@@ -524,3 +552,7 @@ impl Store {
         Ok(self.claims_of(task).await?.next(task))
     }
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

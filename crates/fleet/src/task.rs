@@ -60,7 +60,8 @@ impl fmt::Debug for TaskId {
     }
 }
 
-/// Names of a folder in the order of their bytes: those after one name, up to and with another.
+/// Names of a folder in the order of their bytes: those after one name, up to and with another. On a
+/// target that ignores case, their keys take the place of the names ([`crate::cut::Entry`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NameRange {
     /// The range begins behind this name; `None`: at the first name.
@@ -148,6 +149,17 @@ impl Task {
         Self {
             round,
             work: Work::Folder { path, scope },
+        }
+    }
+
+    /// Returns the number of names that it lists.
+    pub fn names(&self) -> usize {
+        match &self.work {
+            Work::Folder {
+                scope: Scope::Names(names),
+                ..
+            } => names.len(),
+            _ => 0,
         }
     }
 

@@ -404,6 +404,7 @@ mod tests {
 
     fn entry(name: &str, kind: Kind) -> Entry {
         Entry {
+            key: Name::new(name.as_bytes()).unwrap(),
             name: Name::new(name.as_bytes()).unwrap(),
             metadata: Metadata::bare(kind, 10, Timestamp(5)),
         }

@@ -30,7 +30,7 @@ mod tests;
 
 use ropeway_vfs::{Capabilities, Name};
 
-pub use collide::{Collision, FolderNames};
+pub use collide::{Collision, FolderNames, case_key};
 use escape::{decode, encode};
 
 /// How to treat names that the target cannot hold.

@@ -4,7 +4,7 @@
 //! It only grows: nothing in it is changed, and every file appears whole or not at all.
 //!
 //! ```text
-//!   .ropeway-fleet-NAME/
+//!   .ropeway-fleet-NAME/run.N.TOKEN/
 //!     job                    what the job is asked to do
 //!     tasks/TASK             a task that is not done
 //!     claims/TASK.EPOCH/     a claim: the segments that it is about to publish
@@ -27,4 +27,4 @@ pub mod segment;
 pub use done::{Done, Sums};
 pub use record::{Record, State};
 pub use replay::Replay;
-pub use segment::{Block, SegmentId, SegmentReader, Tail, encode};
+pub use segment::{Block, SegmentId, SegmentReader, Tail, encode, encode_given};

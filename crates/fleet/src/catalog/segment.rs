@@ -24,6 +24,14 @@ const HEAD: usize = 4 + 4 + 4 + 16;
 /// Largest block before compression. A reader allocates no more, whatever a block says.
 pub const BLOCK_MAX: usize = 8 << 20;
 
+/// Memory that the records of one segment may take: paths share their begins, and blocks are
+/// compressed, so few bytes may say much. The largest that is written, 21,000 records with paths of
+/// 4,096 bytes, takes 90 MiB.
+const MEMORY_MAX: usize = 256 << 20;
+
+/// Memory that a name in a list takes besides its bytes.
+const NAME_COST: usize = 48;
+
 /// Name of a segment: its claim, and its number within the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentId {
@@ -89,11 +97,23 @@ pub fn encode(out: &mut Vec<u8>, records: &[Record], given: &[Task]) {
         rest = &rest[count..];
     }
     if !given.is_empty() {
-        let mut inside = Vec::new();
-        given
-            .iter()
-            .for_each(|task| put_bytes(&mut inside, &task.encode()));
-        put_block(out, 2, given.len(), &inside);
+        encode_given(out, given);
+    }
+}
+
+/// Appends blocks for tasks that are given away: one at least, also if there are none.
+pub fn encode_given(out: &mut Vec<u8>, given: &[Task]) {
+    let (mut inside, mut count) = (Vec::new(), 0);
+    for task in given {
+        put_bytes(&mut inside, &task.encode());
+        count += 1;
+        if inside.len() > BLOCK_MAX / 8 {
+            put_block(out, 2, count, &std::mem::take(&mut inside));
+            count = 0;
+        }
+    }
+    if count > 0 || given.is_empty() {
+        put_block(out, 2, count, &inside);
     }
 }
 
@@ -129,6 +149,8 @@ pub struct SegmentReader<'a> {
     bytes: &'a [u8],
     at: usize,
     tail: Tail,
+    /// Memory that further records may take.
+    budget: usize,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -138,7 +160,16 @@ impl<'a> SegmentReader<'a> {
             bytes,
             at: 0,
             tail: Tail::Clean,
+            budget: MEMORY_MAX,
         }
+    }
+
+    /// Returns the blocks of a whole segment; `None` if it is empty, cut off or damaged, or takes too
+    /// much memory.
+    pub fn all(bytes: &'a [u8]) -> Option<Vec<Block>> {
+        let mut reader = Self::new(bytes);
+        let blocks: Vec<Block> = reader.by_ref().collect();
+        (reader.tail() == Tail::Clean && !blocks.is_empty()).then_some(blocks)
     }
 
     /// Returns how the segment ends, once all blocks were read.
@@ -158,7 +189,7 @@ impl<'a> SegmentReader<'a> {
             .filter(|length| *length <= BLOCK_MAX)?;
         (checksum(lengths, stored) == sum).then_some(())?;
         let inside = lz4_flex::block::decompress(stored, inside_len).ok()?;
-        let block = parse(&inside)?;
+        let block = parse(&inside, &mut self.budget)?;
         self.at += HEAD + stored.len();
         Some(block)
     }
@@ -179,7 +210,8 @@ impl Iterator for SegmentReader<'_> {
     }
 }
 
-fn parse(inside: &[u8]) -> Option<Block> {
+fn parse(inside: &[u8], budget: &mut usize) -> Option<Block> {
+    let mut spend = |memory: usize| budget.checked_sub(memory).map(|left| *budget = left);
     let mut reader = Reader::new(inside);
     let kind = reader.byte()?;
     let count = reader.count()?;
@@ -190,6 +222,7 @@ fn parse(inside: &[u8]) -> Option<Block> {
             for _ in 0..count {
                 let before = records.last().map_or(&[][..], |record| record.path.as_bytes());
                 let record = Record::get(&mut reader, before)?;
+                spend(size_of::<Record>() + record.path.as_bytes().len())?;
                 records.push(record);
             }
             Block::Records(records)
@@ -197,7 +230,10 @@ fn parse(inside: &[u8]) -> Option<Block> {
         2 => {
             let mut tasks = Vec::new();
             for _ in 0..count {
-                tasks.push(Task::decode(reader.bytes()?)?);
+                let bytes = reader.bytes()?;
+                let task = Task::decode(bytes)?;
+                spend(size_of::<Task>() + bytes.len() + NAME_COST * task.names())?;
+                tasks.push(task);
             }
             Block::Given(tasks)
         }
@@ -273,8 +309,32 @@ mod tests {
         #[test]
         fn hostile_segments_never_panic(bytes: Vec<u8>) {
             let _ = SegmentReader::new(&bytes).count();
-            let _ = parse(&bytes);
+            let _ = parse(&bytes, &mut MEMORY_MAX.clone());
         }
+    }
+
+    /// A few bytes of a hostile catalog took all memory.
+    #[test]
+    fn a_segment_that_takes_too_much_memory_is_refused() {
+        let long = RelPath::parse("x".repeat(4_000).as_bytes()).unwrap();
+        let records = vec![Record::new(long, 0, 0, State::Equal); 10_000];
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &records, &[]);
+        let one = bytes.len();
+        assert!(one < 10_000, "{one}");
+        assert!(SegmentReader::all(&bytes).is_some());
+        for _ in 0..8 {
+            bytes.extend_from_within(..one);
+        }
+        assert!(SegmentReader::all(&bytes).is_none());
+        let names = (0..200_000).map(|_| ropeway_vfs::Name::new(b"x").unwrap());
+        let task = Task::folder(1, RelPath::root(), crate::task::Scope::Names(names.collect()));
+        let mut bytes = Vec::new();
+        encode_given(&mut bytes, &[task.clone(), task]);
+        assert!(SegmentReader::all(&bytes).is_some());
+        let one = bytes.len();
+        (0..15).for_each(|_| bytes.extend_from_within(..one));
+        assert!(SegmentReader::all(&bytes).is_none());
     }
 
     #[test]

@@ -118,7 +118,11 @@ impl ShareQueue {
                 None => state.unknown.observe(now, &claim, 0),
             }
         };
-        if !is_alive || self.store.is_released(claim).await? {
+        let is_released = match holder {
+            Some(holder) if is_alive => self.store.is_released(claim, holder).await?,
+            _ => false,
+        };
+        if !is_alive || is_released {
             return Ok((true, false));
         }
         let progress = holder

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ropeway_plan::names::NameError;
+use ropeway_plan::names::{NameError, case_key};
 use ropeway_plan::{NameMap, NamePolicy, Rules};
 use ropeway_vfs::{
-    Error, ErrorKind, Kind, Metadata, MetadataChange, Op, Preserve, RelPath, SDDL_XATTR, Tree, Xattr,
+    Error, ErrorKind, Kind, Metadata, MetadataChange, Name, Op, Preserve, RelPath, SDDL_XATTR, Tree, Xattr,
 };
 
 /// Permission bits that the owner of a folder needs to fill it.
@@ -39,6 +39,18 @@ impl Ends {
             source,
             target,
             target_root,
+        }
+    }
+
+    /// Returns what the target takes a name for.
+    pub(crate) fn key_of(&self, name: &Name) -> Name {
+        if self.target.capabilities().case_sensitive {
+            return name.clone();
+        }
+        match self.names.map(name) {
+            Ok(mapped) => case_key(&mapped.name),
+            // It fails whatever its key is.
+            Err(_) => case_key(name),
         }
     }
 

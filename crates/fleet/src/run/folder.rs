@@ -1,12 +1,14 @@
 //! Lists one folder of the source, and makes it on the target.
 
-use ropeway_plan::names::{Collision, FolderNames};
-use ropeway_vfs::{DirEntry, EndError, RelPath, Verdict};
+use std::collections::{HashMap, HashSet};
+
+use ropeway_plan::names::Collision;
+use ropeway_vfs::{DirEntry, EndError, Name, RelPath};
 
 use super::{Crew, is_of_node};
 use crate::cut::{Collected, Collector, Entry};
 use crate::error::{Error, Result};
-use crate::store::CATALOG_PREFIX;
+use crate::files::{CATALOG_PREFIX, is_of_ropeway};
 use crate::task::{NameRange, Scope};
 use crate::worker::Worker;
 
@@ -22,7 +24,7 @@ impl Crew {
     pub(super) async fn list(&self, worker: &mut Worker, path: RelPath, scope: Scope) -> Result<()> {
         match self.list_folder(worker, &path, &scope).await {
             Ok(collected) => worker.listed(collected),
-            Err(Error::End(EndError { end, error })) if error.verdict() == Verdict::Skip => {
+            Err(Error::End(EndError { end, error })) if is_of_node(error.kind) => {
                 // A folder that vanished has nothing to copy; the job's own does not vanish.
                 let is_gone = end == ropeway_vfs::End::Source && error.kind.is_absence() && !path.is_root();
                 match is_gone {
@@ -53,11 +55,16 @@ impl Crew {
         let collected = match scope {
             Scope::Range(range) => self.collect(worker, path, range).await?,
             Scope::Names(names) => {
+                let first = self.first_of_their_keys(path, names).await?;
                 let found = source.lookup(path, names).await.map_err(Error::source)?;
                 let mut entries = Vec::new();
                 for (name, found) in names.iter().zip(found) {
                     match found {
+                        Ok(Some(_)) if first.as_ref().is_some_and(|first| !first.contains(name)) => {
+                            worker.note_failed(path.join(name), Collision::Case.to_string());
+                        }
                         Ok(Some(metadata)) => entries.push(Entry {
+                            key: self.ends.key_of(name),
                             name: name.clone(),
                             metadata,
                         }),
@@ -72,6 +79,15 @@ impl Crew {
             }
         };
         Ok(match collected {
+            // Names by the ten thousand that are one on the target.
+            Collected::Ranges(ranges) if ranges.len() < 2 => {
+                let kind = ropeway_vfs::ErrorKind::NameRefused;
+                return Err(Error::source(ropeway_vfs::Error::new(
+                    ropeway_vfs::Op::List,
+                    path,
+                    kind,
+                )));
+            }
             Collected::Entries(entries) => Collected::Entries(self.without_collisions(worker, path, entries)),
             ranges => ranges,
         })
@@ -93,11 +109,15 @@ impl Crew {
                 return Ok(collector.finish());
             }
             for DirEntry { name, metadata } in entries {
-                if is_of_ropeway(&name) || !range.contains(&name) {
+                if name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes()) {
+                    self.refuse_own_catalog(path, &name).await?;
+                }
+                let key = self.ends.key_of(&name);
+                if is_of_ropeway(&name) || !range.contains(&key) {
                     continue;
                 }
                 match metadata {
-                    Ok(metadata) => collector.push(Entry { name, metadata }),
+                    Ok(metadata) => collector.push(Entry { key, name, metadata }),
                     // It was removed after the listing.
                     Err(error) if error.kind.is_absence() => {}
                     Err(error) if is_of_node(error.kind) => {
@@ -109,18 +129,26 @@ impl Crew {
         }
     }
 
-    /// Leaves out names that the target takes for others of the same folder.
-    fn without_collisions(&self, worker: &mut Worker, path: &RelPath, entries: Vec<Entry>) -> Vec<Entry> {
-        if self.ends.target.capabilities().case_sensitive {
-            return entries;
+    /// Stops if the catalog of this job lies in the source: by another path, the target is in it too,
+    /// and would be copied into itself.
+    async fn refuse_own_catalog(&self, path: &RelPath, name: &Name) -> Result<()> {
+        let Some(run) = self.store.root().file_name() else {
+            return Ok(());
+        };
+        match self.ends.source.metadata(&path.join(name).join(&run)).await {
+            // Its name is random.
+            Ok(_) if run.as_bytes().starts_with(b"run.") => Err(Error::Nested),
+            _ => Ok(()),
         }
-        let mut names = FolderNames::new(self.ends.target.capabilities());
-        let mut kept = Vec::with_capacity(entries.len());
+    }
+
+    /// Leaves out names that the target takes for others of the same folder: all but the first. The
+    /// others are in the same range, since ranges are made of keys.
+    fn without_collisions(&self, worker: &mut Worker, path: &RelPath, entries: Vec<Entry>) -> Vec<Entry> {
+        let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
         for entry in entries {
-            let mapped = self.ends.names.map(&entry.name);
-            let collision = mapped.ok().and_then(|mapped| names.insert(&mapped.name));
-            match collision {
-                Some(Collision::Case) => {
+            match kept.last() {
+                Some(last) if last.key == entry.key => {
                     worker.note_failed(path.join(&entry.name), Collision::Case.to_string());
                 }
                 _ => kept.push(entry),
@@ -128,9 +156,27 @@ impl Crew {
         }
         kept
     }
-}
 
-/// Whether a name of the source is one of Ropeway's own: incomplete files, or a catalog.
-fn is_of_ropeway(name: &ropeway_vfs::Name) -> bool {
-    ropeway_copy::is_temporary(name) || name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes())
+    /// Returns those of some names of a folder that the target takes for no earlier one of that
+    /// folder; `None`: all of them. The others may not be among `names`.
+    async fn first_of_their_keys(&self, path: &RelPath, names: &[Name]) -> Result<Option<HashSet<Name>>> {
+        if self.ends.target.capabilities().case_sensitive {
+            return Ok(None);
+        }
+        let mut first: HashMap<Name, Name> = (names.iter())
+            .map(|name| (self.ends.key_of(name), name.clone()))
+            .collect();
+        let mut listing = self.ends.source.list(path).await.map_err(Error::source)?;
+        loop {
+            let entries = listing.next(CHUNK).await.map_err(Error::source)?;
+            if entries.is_empty() {
+                return Ok(Some(first.into_values().collect()));
+            }
+            for DirEntry { name, .. } in entries {
+                if let Some(first) = first.get_mut(&self.ends.key_of(&name)) {
+                    *first = name.min(first.clone());
+                }
+            }
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Carries out the late passes: files with several names, and attributes of folders.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Decision, decide};
-use ropeway_vfs::{Kind, Metadata, RelPath, Verdict};
+use ropeway_vfs::{Kind, Metadata, RelPath};
 
 use super::mover::{Move, Moved};
+use super::slice::ATTRIBUTES_EACH;
 use super::takeover::staged;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
@@ -14,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::late::{Folders, Groups};
 use crate::task::nanoseconds;
 
-/// Files that are copied at once before their links are made.
-const GROUPS_AT_ONCE: usize = 256;
+/// A node that failed, and why.
+type Failed = (RelPath, String);
 
 /// The state of one late task.
 struct Late {
@@ -82,6 +84,7 @@ impl Crew {
 
     async fn finish_late(&self, late: Late) -> Result<()> {
         self.ends.target.sync().await.map_err(Error::target)?;
+        self.check_source().await?;
         let done = Done {
             round: late.round,
             sums: late.sums,
@@ -104,9 +107,13 @@ impl Crew {
             .await?;
             let (now, again) = folders.take();
             let mut failed = Vec::new();
-            for path in now {
+            for (path, number) in now.into_iter().zip(0_usize..) {
                 if self.is_stopped() {
                     return Err(Error::Stopped);
+                }
+                // Attributes are not fenced: a worker that slept must not go on for long.
+                if number.is_multiple_of(ATTRIBUTES_EACH) {
+                    self.store.check(claim).await?;
                 }
                 self.counters.progress.fetch_add(1, Ordering::Relaxed);
                 if let Some(reason) = self.set_folder(&path).await? {
@@ -128,7 +135,7 @@ impl Crew {
             Ok(metadata) if metadata.kind == Kind::Directory => metadata,
             Ok(_) => return Ok(None),
             Err(error) if error.kind.is_absence() => return Ok(None),
-            Err(error) if error.verdict() == Verdict::Skip => return Ok(Some(error.to_string())),
+            Err(error) if is_of_node(error.kind) => return Ok(Some(error.to_string())),
             Err(error) => return Err(Error::source(error)),
         };
         let wants_xattrs = self.ends.preserve.xattrs
@@ -141,10 +148,17 @@ impl Crew {
         let Ok(target) = self.ends.target_path(path) else {
             return Ok(None);
         };
+        match self.examine(&target).await? {
+            Ok(Some(found)) if found.kind == Kind::Directory => {}
+            // A file or a link that was there before: the walk has listed the folder as failed.
+            Ok(Some(_)) => return Ok(None),
+            Ok(None) => return Ok(Some("it was not made".to_owned())),
+            Err(reason) => return Ok(Some(reason)),
+        }
         let change = self.ends.change_of(&metadata, xattrs);
         match self.ends.target.set_metadata(&target, &change).await {
             Ok(_) => Ok(None),
-            Err(error) if error.verdict() == Verdict::Skip => Ok(Some(error.to_string())),
+            Err(error) if is_of_node(error.kind) => Ok(Some(error.to_string())),
             Err(error) => Err(Error::target(error)),
         }
     }
@@ -164,48 +178,81 @@ impl Crew {
             }
         })
         .await?;
-        let mut groups = groups.finish();
-        loop {
-            let some: Vec<Vec<RelPath>> = groups.by_ref().take(GROUPS_AT_ONCE).collect();
-            if some.is_empty() {
-                return self.finish_late(late).await;
+        if groups.is_full() {
+            return Err(Error::Damaged("segments".to_owned()));
+        }
+        let slice = self.options.slice;
+        let (mut some, mut bytes, mut failed) = (Vec::new(), 0_u64, Vec::new());
+        for names in groups.finish() {
+            for group in self.examine_names(names, &mut failed).await? {
+                bytes = bytes.saturating_add(group.names[0].1.size);
+                some.push(group);
+                // A kill costs one slice here as well.
+                if some.len() >= slice.files_max || bytes >= slice.bytes_max {
+                    let failed = std::mem::take(&mut failed);
+                    self.make_groups(&mut late, std::mem::take(&mut some), failed)
+                        .await?;
+                    bytes = 0;
+                }
             }
             if self.is_stopped() {
                 return Err(Error::Stopped);
             }
             self.counters.progress.fetch_add(1, Ordering::Relaxed);
-            self.make_groups(&mut late, some).await?;
         }
+        self.make_groups(&mut late, some, failed).await?;
+        self.finish_late(late).await
     }
 
-    async fn make_groups(&self, late: &mut Late, groups: Vec<Vec<RelPath>>) -> Result<()> {
-        let (mut found, mut failed) = (Vec::new(), Vec::new());
-        for names in groups {
-            let mut group = Group { names: Vec::new() };
-            for path in names {
-                match self.ends.source.metadata(&path).await {
-                    Ok(metadata) if metadata.kind == Kind::File => group.names.push((path, metadata)),
-                    Ok(_) => {}
-                    Err(error) if error.kind.is_absence() => {}
-                    Err(error) if is_of_node(error.kind) => failed.push((path, error.to_string())),
-                    Err(error) => return Err(Error::source(error)),
+    /// Returns the files behind names that were listed with the same number: as this worker sees
+    /// them now. Machines know one device under different numbers, and the files of two devices may
+    /// have the same one.
+    async fn examine_names(&self, names: Vec<RelPath>, failed: &mut Vec<Failed>) -> Result<Vec<Group>> {
+        let mut groups: Vec<Group> = Vec::new();
+        for path in names {
+            let metadata = match self.ends.source.metadata(&path).await {
+                Ok(metadata) if metadata.kind == Kind::File => metadata,
+                Ok(_) => continue,
+                Err(error) if error.kind.is_absence() => continue,
+                Err(error) if is_of_node(error.kind) => {
+                    failed.push((path, error.to_string()));
+                    continue;
                 }
-            }
-            if !group.names.is_empty() {
-                found.push(group);
+                Err(error) => return Err(Error::source(error)),
+            };
+            let is_same = |group: &&mut Group| metadata.id.is_some() && group.names[0].1.id == metadata.id;
+            match groups.iter_mut().find(is_same) {
+                Some(group) => group.names.push((path, metadata)),
+                None => groups.push(Group {
+                    names: vec![(path, metadata)],
+                }),
             }
         }
+        Ok(groups)
+    }
+
+    async fn make_groups(&self, late: &mut Late, found: Vec<Group>, mut failed: Vec<Failed>) -> Result<()> {
         let mut records = self.copy_leaders(late, &found).await?;
         let copied = |record: &&Record| matches!(record.state, State::Copied { .. });
         let named: Vec<Record> = records.iter().filter(copied).cloned().collect();
         self.publish_late(late, &records).await?;
-        failed.extend(self.name_files(late.claim, &named).await?);
+        let unnamed = self.name_files(late.claim, &named).await?;
+        let is_bad = |record: &&Record| matches!(record.state, State::Failed(_) | State::Skipped);
+        let bad: HashSet<RelPath> = (records.iter().filter(is_bad).map(|record| &record.path))
+            .chain(unnamed.iter().map(|(path, _)| path))
+            .cloned()
+            .collect();
+        failed.extend(unnamed);
         records.clear();
         for group in &found {
+            let leader = &group.names[0].0;
             for (path, metadata) in &group.names[1..] {
-                if let Some(reason) = self.make_link(late, group, path, metadata).await? {
-                    failed.push((path.clone(), reason));
-                }
+                // What stands under the first name is an older version, or nothing.
+                let reason = match bad.contains(leader) {
+                    true => Some(format!("it is the same file as {leader}, which was not copied")),
+                    false => self.make_link(late, group, path, metadata).await?,
+                };
+                failed.extend(reason.map(|reason| (path.clone(), reason)));
             }
         }
         late.sums.failed += failed.len() as u64;
@@ -331,7 +378,7 @@ impl Crew {
         let temporary = self.store.stage(late.claim).join(&staged(number));
         match target.make_hard_link(&leader, &temporary).await {
             Ok(()) => self.name_file(late.claim, number, path).await,
-            Err(error) if error.verdict() == Verdict::Skip => {
+            Err(error) if is_of_node(error.kind) => {
                 self.store.check(late.claim).await?;
                 Ok(Some(error.to_string()))
             }

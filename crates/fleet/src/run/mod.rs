@@ -20,6 +20,7 @@ use crate::catalog::{Replay, SegmentId};
 use crate::claim::{ClaimId, Epoch};
 use crate::coordinator::{self, Plan, Situation};
 use crate::error::{Error, Result};
+use crate::job::{EndRules, JobFile};
 use crate::partition::WalkLimits;
 use crate::queue::{Message, Queue, ShareQueue};
 use crate::store::Store;
@@ -114,6 +115,8 @@ pub struct Crew {
 
 #[derive(Default)]
 struct CrewState {
+    /// The job, once the ends were found to be its own.
+    job: Option<JobFile>,
     replay: Replay,
     message: Option<Message>,
     reason: Option<String>,
@@ -204,6 +207,9 @@ impl Crew {
                     self.counters.lost_claims.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(%error, "a claim is over");
                 }
+                Err(error) if is_absence(&error) && matches!(self.store.is_there().await, Ok(false)) => {
+                    return Err(Error::Over);
+                }
                 Err(error) => {
                     failures += 1;
                     if failures > RETRIES || !may_pass(&error) {
@@ -218,6 +224,7 @@ impl Crew {
 
     /// Takes one task and does it, or finds out that there is none.
     async fn turn(&self) -> Result<Option<Ended>> {
+        self.check_ends().await?;
         if let Some(message) = self.queue.take().await? {
             self.state.lock().message = Some(message.clone());
             let result = self.run(&message).await;
@@ -248,6 +255,38 @@ impl Crew {
             }
         }
         Ok(None)
+    }
+
+    /// Compares the ends with those of the job, once.
+    async fn check_ends(&self) -> Result<()> {
+        if self.state.lock().job.is_some() {
+            return Ok(());
+        }
+        let job = self.store.job().await?.ok_or(Error::Over)?;
+        let (source, target) = (&self.ends.source, &self.ends.target);
+        let rules = EndRules::between(source.capabilities(), target.capabilities());
+        if job.rules.as_ref().is_some_and(|own| *own != rules) {
+            return Err(Error::OtherRules);
+        }
+        let matched = job.mark.compare(&**source).await.map_err(Error::source)?;
+        if !matched.may_begin() {
+            return Err(Error::OtherSource(matched));
+        }
+        self.state.lock().job = Some(job);
+        Ok(())
+    }
+
+    /// Checks that the source is still there, before a task is reported as done: one that was
+    /// unmounted looks empty.
+    async fn check_source(&self) -> Result<()> {
+        let mark = self.state.lock().job.as_ref().map(|job| job.mark.clone());
+        let source = &self.ends.source;
+        let matched = mark.unwrap_or_default().compare(&**source).await;
+        let matched = matched.map_err(Error::source)?;
+        match matched.may_go_on() {
+            true => Ok(()),
+            false => Err(Error::OtherSource(matched)),
+        }
     }
 
     /// Asks what the job needs.
@@ -341,7 +380,10 @@ impl Crew {
                 }
                 Step::Flush => self.ends.target.sync().await.map_err(Error::target)?,
                 Step::Offer(tasks) => self.offer(&tasks).await?,
-                Step::Finish(done) => self.store.finish(claim, &done).await?,
+                Step::Finish(done) => {
+                    self.check_source().await?;
+                    self.store.finish(claim, &done).await?;
+                }
                 Step::Ended => return Ok(()),
             }
         }
@@ -401,9 +443,14 @@ impl Crew {
 }
 
 /// Whether an error of one node says nothing about the others: the node is noted as failed. A
-/// device may fail at one place only.
+/// device may fail at one place only, and a program may keep one file open.
 fn is_of_node(kind: ErrorKind) -> bool {
-    kind.verdict() == Verdict::Skip || kind == ErrorKind::DeviceError
+    kind.verdict() == Verdict::Skip || matches!(kind, ErrorKind::DeviceError | ErrorKind::Busy)
+}
+
+/// Whether something is not there.
+fn is_absence(error: &Error) -> bool {
+    error.kind().is_some_and(|(kind, _)| kind.is_absence())
 }
 
 /// Whether an error may pass.

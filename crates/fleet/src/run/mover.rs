@@ -152,6 +152,8 @@ impl EngineMover {
         if let Some(message) = outcome.fatal {
             // A source that vanished ends a job of the engine; here it is one file of many.
             tracing::debug!(message, "the copy of a slice ended early");
+            // Then the engine has not flushed what it copied before.
+            self.target.sync().await.map_err(Error::target)?;
         }
         let failed = std::mem::take(&mut *failed.lock());
         self.look(stage, moves, &hashes, &failed).await
@@ -311,5 +313,5 @@ impl Mover for PlainMover {
 
 /// Whether an error concerns one file only.
 pub(crate) fn is_of_file(kind: ErrorKind) -> bool {
-    kind.verdict() == ropeway_vfs::Verdict::Skip && !kind.is_absence()
+    super::is_of_node(kind) && !kind.is_absence()
 }

@@ -16,6 +16,11 @@ use crate::worker::{Item, Outcome};
 /// Operations on the target at once.
 pub(super) const AT_ONCE: usize = 16;
 
+/// Nodes whose attributes are set between two looks whether the claim still stands. The attributes
+/// of what has its name already are set there, so no folder that is gone keeps a late worker from
+/// it: after a pause it sets those of so many nodes at most.
+pub(super) const ATTRIBUTES_EACH: usize = 16;
+
 impl Crew {
     /// Carries out the step of a copy. Returns what became of each item.
     pub(super) async fn copy_slice(
@@ -25,11 +30,15 @@ impl Crew {
         items: &[Item],
     ) -> Result<Vec<Outcome>> {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(items.len());
+        let mut attributes = 0_usize;
         for group in items.chunk_by(|one, two| one.folder == two.folder) {
             let existing = self.look_up(group).await?;
             for (item, existing) in group.iter().zip(existing) {
                 let outcome = match existing {
-                    Ok(existing) => self.compare(item, existing.as_ref()).await?,
+                    Ok(existing) => {
+                        self.compare(item, existing.as_ref(), (claim, &mut attributes))
+                            .await?
+                    }
                     Err(reason) => Some(Outcome::listed(item, State::Failed(reason))),
                 };
                 outcomes.push(outcome);
@@ -125,7 +134,13 @@ impl Crew {
     }
 
     /// Compares an item with what stands on the target. `None`: it must be copied.
-    async fn compare(&self, item: &Item, existing: Option<&Metadata>) -> Result<Option<Outcome>> {
+    /// `attributes`: how many nodes of the slice got their attributes.
+    async fn compare(
+        &self,
+        item: &Item,
+        existing: Option<&Metadata>,
+        (claim, attributes): (ClaimId, &mut usize),
+    ) -> Result<Option<Outcome>> {
         let target = self.ends.target.capabilities();
         let metadata = &item.metadata;
         let is_linked = metadata.kind == Kind::File
@@ -145,7 +160,13 @@ impl Crew {
                 }
                 State::Equal
             }
-            Decision::AttributesOnly => self.set_attributes(item).await?,
+            Decision::AttributesOnly => {
+                if attributes.is_multiple_of(ATTRIBUTES_EACH) {
+                    self.store.check(claim).await?;
+                }
+                *attributes += 1;
+                self.set_attributes(item).await?
+            }
             Decision::Keep(_) => State::Skipped,
             Decision::Conflict => State::Failed("a node of another kind stands there".to_owned()),
         };

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::{ErrorKind, Name, RelPath};
 
-use super::Crew;
+use super::{Crew, is_of_node};
 use crate::catalog::{Block, Record, State};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
@@ -79,11 +79,18 @@ impl Crew {
             Ok(to) => to,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        match self.ends.target.rename(&from, &to, true).await {
-            Ok(()) => Ok(None),
-            Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => Ok(Some(error.to_string())),
-            Err(error) => Err(Error::target(error)),
+        for is_last in [false, true] {
+            match self.ends.target.rename(&from, &to, true).await {
+                Ok(()) => return Ok(None),
+                // Another program has the file open: perhaps not for long.
+                Err(error) if error.kind == ErrorKind::Busy && !is_last => {
+                    self.sleep(self.options.poll).await;
+                }
+                Err(error) if is_of_node(error.kind) => return Ok(Some(error.to_string())),
+                Err(error) => return Err(Error::target(error)),
+            }
         }
+        unreachable!("the last attempt returns")
     }
 
     /// Gives the files of a segment their names. Returns those for which that failed.

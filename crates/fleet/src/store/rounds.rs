@@ -7,6 +7,9 @@ use crate::files::name;
 use crate::task::Task;
 use crate::workers::{Beat, WorkerId};
 
+/// Times that a job is resumed at most. A guess: nobody resumes so often.
+const ROUNDS_MAX: usize = 1_000;
+
 impl Store {
     /// Shows a sign of life of this process.
     ///
@@ -46,7 +49,7 @@ impl Store {
     /// The catalog cannot be written to.
     pub async fn add_round(&self, round: u32, tasks: &[Task]) -> Result<bool> {
         let mut bytes = Vec::new();
-        crate::catalog::encode(&mut bytes, &[], tasks);
+        crate::catalog::encode_given(&mut bytes, tasks);
         let published = self
             .files
             .publish(&self.folder("rounds"), &name(&format!("{round:08x}")), &bytes)
@@ -62,6 +65,9 @@ impl Store {
         let folder = self.folder("rounds");
         let mut names = self.files.names(&folder, b"").await.map_err(Error::target)?;
         names.sort_unstable();
+        if names.len() > ROUNDS_MAX {
+            return Err(Error::Damaged("rounds".to_owned()));
+        }
         let mut rounds = Vec::new();
         for name in names {
             let bytes = self
@@ -69,8 +75,9 @@ impl Store {
                 .read(&folder.join(&name))
                 .await
                 .map_err(Error::target)?;
-            let bytes = bytes.unwrap_or_default();
-            let given = SegmentReader::new(&bytes).filter_map(|block| match block {
+            let blocks = SegmentReader::all(&bytes.unwrap_or_default());
+            let blocks = blocks.ok_or_else(|| Error::Damaged(format!("rounds/{name}")))?;
+            let given = blocks.into_iter().filter_map(|block| match block {
                 Block::Given(tasks) => Some(tasks),
                 Block::Records(_) => None,
             });

@@ -65,6 +65,19 @@ impl FolderNames {
     }
 }
 
+/// Returns the key of a name (as mapped for the target): names with equal keys are one name there if
+/// the target ignores case. The folding is that of [`FolderNames`].
+pub fn case_key(name: &Name) -> Name {
+    let mut key = Vec::with_capacity(name.as_bytes().len());
+    for chunk in name.as_bytes().utf8_chunks() {
+        let folded = chunk.valid().chars().flat_map(char::to_lowercase);
+        key.extend_from_slice(folded.collect::<String>().as_bytes());
+        key.extend_from_slice(chunk.invalid());
+    }
+    // No character has a lower case with a slash, a NUL, or nothing but dots.
+    Name::new(&key).unwrap_or_else(|| name.clone())
+}
+
 fn hash_of<I: Iterator<Item = char>>(bytes: &[u8], fold: impl Fn(char) -> I) -> u64 {
     let mut hasher = DefaultHasher::new();
     for chunk in bytes.utf8_chunks() {

@@ -11,21 +11,11 @@ use ropeway_vfs::EndError;
 use crate::args::{FleetArgs, FleetCommand};
 use crate::failure::{Failure, code};
 
-/// Environment variable that allows the command, with the value `unfinished`: it can still lose data in
-/// cases that `docs/fleet.md` lists.
-pub(crate) const UNFINISHED: &str = "ROPEWAY_FLEET";
-
 /// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// It is not allowed, there is no such job, or an end cannot be used.
+/// There is no such job, or an end cannot be used.
 pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
-    if std::env::var_os(UNFINISHED).is_none_or(|value| value != "unfinished") {
-        let message = "fleet is not finished: it can lose data in some cases";
-        return Err(Failure::new(code::USAGE, message).hint(format!(
-            "use `ropeway copy`; to try it with data that you do not need, set {UNFINISHED}=unfinished"
-        )));
-    }
     match &args.command {
         FleetCommand::Submit(args) => submit::run(args),
         FleetCommand::Work(args) => work::run(args, false),
@@ -39,6 +29,23 @@ pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
 fn failure(what: &str, error: &Error) -> Failure {
     match error {
         Error::End(EndError { end, error }) => Failure::of_node(what, error, *end),
+        Error::Damaged(_) => Failure::new(code::TARGET, format!("{what}: {error}")).hint(
+            "what it recorded is lost: remove the folder .ropeway-fleet-… of this target and `submit` again; \
+             files that are equal are not copied again",
+        ),
+        Error::OtherSource(_) => Failure::new(code::SOURCE, format!("{what}: {error}")).hint(
+            "mount the source, or name it with --source; if it is the right one and has changed so much, \
+             remove the folder .ropeway-fleet-… of this target and `submit` again",
+        ),
+        Error::OtherRules => Failure::new(code::TARGET, format!("{what}: {error}"))
+            .hint("reach both in the same way on all machines: mounted, or as smb:// URLs"),
+        Error::Foreign(_) => Failure::new(code::TARGET, format!("{what}: {error}"))
+            .hint("all workers run as the user who made the job; remove the folder if it is not yours"),
+        Error::Nested => {
+            Failure::new(code::SOURCE, format!("{what}: {error}")).hint("choose a DST outside of SRC")
+        }
+        Error::Over => Failure::new(code::TARGET, format!("{what}: {error}"))
+            .hint("`ropeway fleet status DST` shows whether there is a later job"),
         Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),
         error => Failure::new(code::TARGET, format!("{what}: {error}")),
     }

@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ropeway_fleet::store::{CATALOG_PREFIX, Store};
+use ropeway_fleet::store::{CATALOG_PREFIX, Run, Runs, Store};
 use ropeway_fleet::workers::WorkerId;
 use ropeway_vfs::{Name, RelPath, Tree};
 
+use super::{failure, no_job};
 use crate::ends::{cause, parent_of};
 use crate::failure::{Failure, code};
 use crate::place::Place;
@@ -67,11 +68,23 @@ impl Target {
         })
     }
 
-    /// Opens the tree of the target, and the catalog in it.
+    /// Refuses a source that lies in the target, or the other way round.
+    ///
+    /// # Errors
+    /// It does.
+    pub(super) fn refuse_overlap(&self, source: &Place) -> Result<(), Failure> {
+        if !self.place.starts_with(source) && !source.starts_with(&self.place) {
+            return Ok(());
+        }
+        let message = format!("{source} and {} lie one in the other", self.shown);
+        Err(Failure::usage(message).hint("choose a DST outside of SRC"))
+    }
+
+    /// Opens the tree of the target, and the jobs beside it.
     ///
     /// # Errors
     /// The tree cannot be opened.
-    pub(super) async fn open(&self, servers: &Servers) -> Result<(Arc<dyn Tree>, Store), Failure> {
+    pub(super) async fn open(&self, servers: &Servers) -> Result<(Arc<dyn Tree>, Runs), Failure> {
         self.open_for(servers, false).await
     }
 
@@ -83,13 +96,36 @@ impl Target {
         &self,
         servers: &Servers,
         both_local: bool,
-    ) -> Result<(Arc<dyn Tree>, Store), Failure> {
+    ) -> Result<(Arc<dyn Tree>, Runs), Failure> {
         let opener = opener(servers, both_local).writing();
         let tree = opener.target(&self.tree).await?;
         let worker = WorkerId(fastrand::Rng::new().u64(..));
-        let store = Store::new(Arc::clone(&tree), self.catalog.clone(), worker);
-        Ok((tree, store))
+        let runs = Runs::new(Arc::clone(&tree), self.catalog.clone(), worker);
+        Ok((tree, runs))
     }
+
+    /// Opens the last job.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub(super) async fn job(&self, servers: &Servers) -> Result<(Run, Store), Failure> {
+        let (_, runs) = self.open(servers).await?;
+        let what = format!("cannot read the job of {}", self.shown);
+        let newest = runs.newest().await.map_err(|error| failure(&what, &error))?;
+        let run = newest.ok_or_else(|| no_job(&self.shown))?;
+        Ok((run, runs.store(run)))
+    }
+}
+
+/// Returns the place of a source, absolute where it is a folder of this machine.
+///
+/// # Errors
+/// The argument is no valid place.
+pub(super) fn source_place(argument: &Path) -> Result<Place, Failure> {
+    Ok(match Place::parse_end(argument)? {
+        Place::Local(path) if path.is_dir() => Place::Local(absolute(&path)?),
+        place => place,
+    })
 }
 
 /// Makes an opener. Between two local ends Windows metadata is copied as it is stored.

@@ -33,7 +33,7 @@ pub(super) fn status(args: &FleetStatusArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
     nodes::run(&servers, async {
         let target = Target::find(&args.target)?;
-        let (_, store) = target.open(&servers).await?;
+        let (_, store) = target.job(&servers).await?;
         let mut reader = Reader::default();
         let what = format!("cannot read the job of {}", target.shown);
         let status = reader
@@ -73,7 +73,7 @@ pub(super) fn top(args: &FleetTopArgs) -> Result<u8, Failure> {
     nodes::run(&servers, async {
         let mut signals = Signals::catch()?;
         let target = Target::find(&args.target)?;
-        let (_, store) = target.open(&servers).await?;
+        let (_, store) = target.job(&servers).await?;
         let what = format!("cannot read the job of {}", target.shown);
         let mut reader = Reader::default();
         let mut before: Option<Status> = None;

@@ -1,18 +1,18 @@
 //! `ropeway fleet submit`.
 
-use ropeway_fleet::job::JobFile;
+use ropeway_fleet::job::{EndRules, JobFile};
+use ropeway_fleet::source_mark::SourceMark;
 use ropeway_fleet::status::{Progress, Reader};
-use ropeway_vfs::{End, ErrorKind, Kind, RelPath};
+use ropeway_fleet::store::{Runs, Store};
+use ropeway_vfs::{End, ErrorKind, Kind};
 use serde_json::json;
 
 use super::failure;
-use super::place::{Target, absolute};
+use super::place::{Target, opener, source_place};
 use crate::args::FleetSubmitArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
-use crate::place::Place;
 use crate::servers::Servers;
-use crate::trees::Opener;
 
 /// Runs the command and returns its exit code.
 ///
@@ -24,20 +24,17 @@ pub(super) fn run(args: &FleetSubmitArgs) -> Result<u8, Failure> {
 }
 
 async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure> {
-    let source = match Place::parse_end(&args.source)? {
-        Place::Local(path) if path.is_dir() => Place::Local(absolute(&path)?),
-        place => place,
-    };
+    let source = source_place(&args.source)?;
     let target = Target::find(&args.target)?;
-    if target.place.starts_with(&source) || source.starts_with(&target.place) {
-        let message = format!("{source} and {} lie one in the other", target.shown);
-        return Err(Failure::usage(message).hint("choose a DST outside of SRC"));
-    }
+    target.refuse_overlap(&source)?;
     // Fails if it is no folder.
-    let tree = Opener::plain(servers, None).source(&source).await?;
-    let listed = tree.list(&RelPath::root()).await;
-    listed.map_err(|error| Failure::of_node(&format!("cannot list {source}"), &error, End::Source))?;
-    let (tree, store) = target.open(servers).await?;
+    let both_local = source.local().is_some() && target.place.local().is_some();
+    let from = opener(servers, both_local).source(&source).await?;
+    let mark = SourceMark::take(&*from, &mut fastrand::Rng::new()).await;
+    let mark =
+        mark.map_err(|error| Failure::of_node(&format!("cannot list {source}"), &error, End::Source))?;
+    let (tree, runs) = target.open_for(servers, both_local).await?;
+    let rules = EndRules::between(from.capabilities(), tree.capabilities());
     match tree.metadata(&target.path).await {
         Ok(metadata) if metadata.kind != Kind::Directory => {
             let message = format!("{} exists and is no folder", target.shown);
@@ -50,26 +47,15 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         _ => {}
     }
     let what = format!("cannot make a job for {}", target.shown);
-    let found = Reader::default().status(&store).await;
-    match found.map_err(|error| failure(&what, &error))? {
-        Some(status) if status.state == Progress::Open => {
-            let message = format!(
-                "{} has a job that is not complete (from {})",
-                target.shown, status.source
-            );
-            return Err(Failure::new(code::REFUSED, message).hint(format!(
-                "`ropeway fleet work {}` goes on with it; to give it up, remove its catalog {}",
-                target.shown,
-                store.root()
-            )));
-        }
-        // A complete one made the copy that this one brings up to date. Without a job file it is
-        // what a submit left that was cut off.
-        Some(_) | None => store.remove().await.map_err(|error| failure(&what, &error))?,
+    let fail = |error| failure(&what, &error);
+    let before = runs.newest().await.map_err(fail)?;
+    if let Some(run) = before {
+        refuse_open(&runs.store(run), &runs, &target).await?;
     }
-    let job = JobFile::new(source.to_string(), target.shown.clone());
-    let is_new = store.create(&job).await.map_err(|error| failure(&what, &error))?;
-    if !is_new {
+    let job = JobFile::new(source.to_string(), target.shown.clone()).of_ends(mark, rules);
+    let token = fastrand::Rng::new().u64(..);
+    let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
+    if submitted.is_none() {
         let message = format!("another process has just made a job for {}", target.shown);
         return Err(Failure::new(code::REFUSED, message).hint("`ropeway fleet status DST` shows it"));
     }
@@ -84,4 +70,25 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     }
     printer.done();
     Ok(printer.finish())
+}
+
+/// Refuses a new job while the last one is not complete. A complete one made the copy that the new
+/// one brings up to date. Without a job file it is one whose folder somebody removed.
+async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<(), Failure> {
+    let what = format!("cannot make a job for {}", target.shown);
+    let found = Reader::default().status(store).await;
+    match found.map_err(|error| failure(&what, &error))? {
+        Some(status) if status.state == Progress::Open => {
+            let message = format!(
+                "{} has a job that is not complete (from {})",
+                target.shown, status.source
+            );
+            Err(Failure::new(code::REFUSED, message).hint(format!(
+                "`ropeway fleet work {}` goes on with it; to give it up, remove its folder {}",
+                target.shown,
+                runs.root()
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
 }

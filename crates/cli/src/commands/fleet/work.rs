@@ -16,13 +16,12 @@ use ropeway_vfs::Clock;
 use ropeway_vfs::decorate::limit::RateLimit;
 use serde_json::json;
 
-use super::place::{Target, opener};
+use super::place::{Target, opener, source_place};
 use super::{failure, no_job};
 use crate::args::FleetWorkArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
 use crate::job::Signals;
-use crate::place::Place;
 use crate::servers::Servers;
 use crate::ui::format;
 
@@ -50,7 +49,7 @@ pub(super) fn run(args: &FleetWorkArgs, retries: bool) -> Result<u8, Failure> {
 async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<u8, Failure> {
     let mut signals = Signals::catch()?;
     let target = Target::find(&args.target)?;
-    let (_, store) = target.open(servers).await?;
+    let (run, store) = target.job(servers).await?;
     let what = format!("cannot work on {}", target.shown);
     let fail = |error| failure(&what, &error);
     let mut reader = Reader::default();
@@ -63,19 +62,15 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
         .source
         .clone()
         .unwrap_or_else(|| PathBuf::from(&status.source));
-    let source = Place::parse_end(&given)?;
+    let source = source_place(&given)?;
+    target.refuse_overlap(&source)?;
     let both_local = source.local().is_some() && target.place.local().is_some();
     let source = opener(servers, both_local).source(&source).await?;
     // The catalog was looked at through another tree, of the same process.
-    let (tree, store) = target.open_for(servers, both_local).await?;
-    let scratch = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
-    let scratch = scratch.map_err(|error| {
-        Failure::of_end(
-            format!("cannot make a temporary folder: {error}"),
-            &error,
-            code::TARGET,
-        )
-    })?;
+    let (tree, runs) = target.open_for(servers, both_local).await?;
+    // Nothing of an earlier job may get a name while this worker works.
+    let store = runs.join(run).await.map_err(fail)?;
+    let scratch = scratch_folder()?;
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
     let limit = RateLimit::unlimited(Arc::clone(&clock));
     let mover = EngineMover::new(
@@ -116,6 +111,15 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     }
     let status = reader.status(&store).await.map_err(fail)?.unwrap_or(status);
     Ok(report(args, &crew, &store, &status))
+}
+
+/// Makes the folder for the hashes of a slice.
+fn scratch_folder() -> Result<tempfile::TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
+    made.map_err(|error| {
+        let message = format!("cannot make a temporary folder: {error}");
+        Failure::of_end(message, &error, code::TARGET)
+    })
 }
 
 /// Works until the job is complete, or until a signal. A second signal ends the process at once.

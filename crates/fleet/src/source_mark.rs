@@ -1,0 +1,199 @@
+//! What the source of a job is, so that a worker notices that its own is another one.
+//!
+//! A worker whose source is not mounted finds an empty folder. Device and inode numbers differ from
+//! machine to machine, and so may the path, so [`SourceMark`] keeps a random sample of what lies at
+//! the top of the tree: names, kinds, and times of change. A source may change while it is copied;
+//! so half of the names must still be there, and one of them unchanged.
+
+use ropeway_vfs::{Kind, Metadata, Name, RelPath, Result, Tree};
+use serde::{Deserialize, Serialize};
+
+use crate::files::is_of_ropeway;
+use crate::task::nanoseconds;
+
+/// Entries of the root in the sample.
+const NAMES: usize = 24;
+/// Folders of which entries are in the sample too, and how many of each.
+const FOLDERS: (usize, usize) = (4, 4);
+/// Entries of one folder that are looked at.
+const SEEN_MAX: usize = 4_096;
+/// Difference of times that still counts as none: FAT rounds to two seconds.
+const TIME_TOLERANCE_NS: u64 = 2_000_000_000;
+/// Number of marks from which one must be unchanged.
+const UNCHANGED_FROM: usize = 4;
+
+/// One node of the sample.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    /// Hexadecimal: names need not be text.
+    path: String,
+    folder: bool,
+    modified: i64,
+}
+
+/// A sample of a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceMark(Vec<Mark>);
+
+/// How much of a sample a source has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Nodes in the sample.
+    pub known: usize,
+    /// Those that are there.
+    pub found: usize,
+    /// Those that are there and not changed.
+    pub unchanged: usize,
+}
+
+impl Match {
+    /// Whether a source that matches so far may be that of the job, for a worker that begins.
+    pub fn may_begin(&self) -> bool {
+        self.may_go_on() && (self.known < UNCHANGED_FROM || self.unchanged > 0)
+    }
+
+    /// The same for a worker that is at work: it began with the right one.
+    pub fn may_go_on(&self) -> bool {
+        self.found * 2 >= self.known
+    }
+}
+
+impl SourceMark {
+    /// Takes a sample of a source.
+    ///
+    /// # Errors
+    /// Its root cannot be listed.
+    pub async fn take(source: &dyn Tree, random: &mut fastrand::Rng) -> Result<Self> {
+        let (mut marks, mut folders) = (Vec::new(), Vec::new());
+        for (name, metadata) in sample(source, &RelPath::root(), NAMES, random).await? {
+            let path = RelPath::root().join(&name);
+            marks.push(Mark::new(&path, &metadata));
+            if metadata.kind == Kind::Directory {
+                folders.push(path);
+            }
+        }
+        random.shuffle(&mut folders);
+        for folder in folders.iter().take(FOLDERS.0) {
+            // A folder that cannot be read is told when it is copied.
+            let inside = sample(source, folder, FOLDERS.1, random)
+                .await
+                .unwrap_or_default();
+            marks.extend((inside.iter()).map(|(name, metadata)| Mark::new(&folder.join(name), metadata)));
+        }
+        Ok(Self(marks))
+    }
+
+    /// Compares a source with the sample.
+    ///
+    /// # Errors
+    /// It cannot be examined. What is not there is no error.
+    pub async fn compare(&self, source: &dyn Tree) -> Result<Match> {
+        let mut matched = Match {
+            known: self.0.len(),
+            found: 0,
+            unchanged: 0,
+        };
+        for mark in &self.0 {
+            let Some(path) = mark.path() else {
+                continue;
+            };
+            match source.metadata(&path).await {
+                Ok(found) if (found.kind == Kind::Directory) == mark.folder => {
+                    matched.found += 1;
+                    let apart = nanoseconds(found.modified).abs_diff(mark.modified);
+                    matched.unchanged += usize::from(apart <= TIME_TOLERANCE_NS);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind.is_absence() => {}
+                Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(matched)
+    }
+}
+
+impl Mark {
+    fn new(path: &RelPath, metadata: &Metadata) -> Self {
+        Self {
+            path: path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
+            folder: metadata.kind == Kind::Directory,
+            modified: nanoseconds(metadata.modified),
+        }
+    }
+
+    fn path(&self) -> Option<RelPath> {
+        let pairs = self.path.as_bytes().chunks(2);
+        let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+        RelPath::parse(&bytes.collect::<Option<Vec<u8>>>()?)
+    }
+}
+
+/// Returns some entries of a folder.
+async fn sample(
+    source: &dyn Tree,
+    folder: &RelPath,
+    count: usize,
+    random: &mut fastrand::Rng,
+) -> Result<Vec<(Name, Metadata)>> {
+    let mut listing = source.list(folder).await?;
+    let mut seen = Vec::new();
+    while seen.len() < SEEN_MAX {
+        let entries = listing.next(SEEN_MAX - seen.len()).await?;
+        if entries.is_empty() {
+            break;
+        }
+        let good = entries.into_iter().filter(|entry| !is_of_ropeway(&entry.name));
+        seen.extend(good.filter_map(|entry| Some((entry.name, entry.metadata.ok()?))));
+    }
+    random.shuffle(&mut seen);
+    seen.truncate(count);
+    Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_vfs::clock::simulate;
+    use ropeway_vfs::{MemoryTree, VirtualClock};
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text.as_bytes()).unwrap()
+    }
+
+    fn filled(files: std::ops::Range<u32>) -> MemoryTree {
+        let tree = MemoryTree::new();
+        tree.insert_file(&RelPath::parse(b"\xff\xe4").unwrap(), b"no text")
+            .unwrap();
+        for number in files {
+            tree.insert_file(&path(&format!("f{number}")), b"content")
+                .unwrap();
+        }
+        tree
+    }
+
+    #[test]
+    fn a_source_is_known_again_after_changes_and_others_are_not() {
+        let clock = VirtualClock::new();
+        let compare = |mark: &SourceMark, tree: &MemoryTree| simulate(&clock, mark.compare(tree)).unwrap();
+        let source = filled(0..10);
+        simulate(&clock, source.make_dir(&path("d"), 0o755)).unwrap();
+        source.insert_file(&path("d/inside"), b"x").unwrap();
+        let random = &mut fastrand::Rng::with_seed(1);
+        let mark = simulate(&clock, SourceMark::take(&source, random)).unwrap();
+        let same = compare(&mark, &source);
+        assert_eq!((same.known, same.found, same.unchanged), (13, 13, 13));
+        for number in 0..6 {
+            simulate(&clock, source.remove_file(&path(&format!("f{number}")))).unwrap();
+        }
+        assert!(compare(&mark, &source).may_begin());
+        simulate(&clock, source.remove_file(&path("f6"))).unwrap();
+        assert!(!compare(&mark, &source).may_go_on());
+        let empty = compare(&mark, &MemoryTree::new());
+        assert!(!empty.may_begin() && !empty.may_go_on(), "{empty:?}");
+        // An empty source may be filled later.
+        let nothing = simulate(&clock, SourceMark::take(&MemoryTree::new(), random)).unwrap();
+        assert!(compare(&nothing, &source).may_begin());
+    }
+}
