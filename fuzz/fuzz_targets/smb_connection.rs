@@ -14,7 +14,9 @@ use libfuzzer_sys::fuzz_target;
 use ropeway_block::Pool;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Compound, CompressionOffer, Config, Connection, Event, Operation, Signing, Ticket};
+use ropeway_smb_proto::client::{
+    Compound, CompressionOffer, Config, Connection, Event, Operation, Signing, Ticket,
+};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header, frame_len};
 use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, DialectRevision, NegotiateResponse, SecurityMode};

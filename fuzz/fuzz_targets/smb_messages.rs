@@ -329,9 +329,12 @@ const DECODERS: &[fn(&[u8])] = &[
     rpc_calls,
     private_message,
     structure!(ChunksRequest),
-    list!(ChunkEntry::decode_list, |entries: &Vec<ChunkEntry>, w: &mut Writer<'_>| {
-        entries.iter().for_each(|entry| entry.encode(w));
-    }),
+    list!(
+        ChunkEntry::decode_list,
+        |entries: &Vec<ChunkEntry>, w: &mut Writer<'_>| {
+            entries.iter().for_each(|entry| entry.encode(w));
+        }
+    ),
     structure!(RangeHashRequest),
     structure!(RangeHashReply),
 ];
