@@ -27,9 +27,7 @@ fuzz_target!(|data: &[u8]| {
         record.write(&mut again);
         records.push(record);
     }
-    let read: Vec<Record> = Reader::new(again.as_bytes())
-        .map_while(Result::ok)
-        .collect();
+    let read: Vec<Record> = Reader::new(again.as_bytes()).map_while(Result::ok).collect();
     assert_eq!(read, records, "what was written differs");
     if let Ok(trace) = Trace::read(&text[..], Format::Recording, 65_536) {
         assert_eq!(trace.blocks.len(), trace.numbers.len());

@@ -14,7 +14,9 @@ use libfuzzer_sys::fuzz_target;
 use ropeway_block::Pool;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
-use ropeway_smb_proto::client::{Compound, Config, Connection, Event, Operation, Signing, Ticket};
+use ropeway_smb_proto::client::{
+    Compound, CompressionOffer, Config, Connection, Event, Operation, Signing, Ticket,
+};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header, frame_len};
 use ropeway_smb_wire::header::{self, Command, HEADER_LEN, Header, HeaderFlags, Target};
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, DialectRevision, NegotiateResponse, SecurityMode};
@@ -65,7 +67,10 @@ struct World<'a> {
 fn config(flags: u8) -> Config {
     Config {
         signing: Signing::Offered,
-        compression: flags & COMPRESSED != 0,
+        compression: match flags & COMPRESSED {
+            0 => CompressionOffer::Off,
+            _ => CompressionOffer::On,
+        },
         client_guid: Guid([7; 16]),
         host: "peer".into(),
         io_max: IO_MAX,
@@ -222,7 +227,11 @@ impl World<'_> {
             if flags & COMPRESSED != 0 {
                 contexts.push(Context::Compression {
                     flags: CompressionFlags::CHAINED,
-                    algorithms: vec![CompressionAlgorithm::LZ4, CompressionAlgorithm::PATTERN_V1],
+                    algorithms: vec![
+                        CompressionAlgorithm::OWN_ZSTD,
+                        CompressionAlgorithm::LZ4,
+                        CompressionAlgorithm::PATTERN_V1,
+                    ],
                 });
             }
         }

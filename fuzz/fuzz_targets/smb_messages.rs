@@ -329,9 +329,12 @@ const DECODERS: &[fn(&[u8])] = &[
     rpc_calls,
     private_message,
     structure!(ChunksRequest),
-    list!(ChunkEntry::decode_list, |entries: &Vec<ChunkEntry>, w: &mut Writer<'_>| {
-        entries.iter().for_each(|entry| entry.encode(w));
-    }),
+    list!(
+        ChunkEntry::decode_list,
+        |entries: &Vec<ChunkEntry>, w: &mut Writer<'_>| {
+            entries.iter().for_each(|entry| entry.encode(w));
+        }
+    ),
     structure!(RangeHashRequest),
     structure!(RangeHashReply),
 ];
@@ -465,6 +468,12 @@ const COMPRESSION: Algorithms = Algorithms {
     lz4: true,
     lznt1: true,
     pattern_v1: true,
+    zstd: true,
+};
+/// The same without the strongest one, which hides the others from the encoder.
+const COMPRESSION_OF_OTHERS: Algorithms = Algorithms {
+    zstd: false,
+    ..COMPRESSION
 };
 
 fn compressed(bytes: &[u8]) {
@@ -482,9 +491,11 @@ fn compressible(bytes: &[u8]) {
     };
     let plain_length = usize::from(*plain_length).min(message.len());
     for chained in [false, true] {
-        if let Some(compressed) = compress(COMPRESSION, chained, plain_length, message) {
-            let again = decompress(&compressed, COMPRESSION, chained, message.len());
-            assert_eq!(again.as_deref(), Ok(message));
+        for algorithms in [COMPRESSION, COMPRESSION_OF_OTHERS] {
+            if let Some(compressed) = compress(algorithms, chained, plain_length, message) {
+                let again = decompress(&compressed, algorithms, chained, message.len());
+                assert_eq!(again.as_deref(), Ok(message));
+            }
         }
     }
 }

@@ -337,10 +337,11 @@ fn values_of(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     let optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
     if setting.is_bool && optional && !is_lenient(arg) {
         let given = setting.values.iter().any(|value| value == "true");
-        return Ok(if given {
-            values_without_one(arg)
-        } else {
-            Vec::new()
+        return Ok(match given {
+            true => values_without_one(arg),
+            // Without the flag something else is on, e.g. --compress=auto.
+            false if !arg.get_default_values().is_empty() => vec!["off".into()],
+            false => Vec::new(),
         });
     }
     Ok(setting.values.clone())

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ropeway_smb_client::{LONG_ROUND_TRIP, LOSSY, LineInfo, how_to_allow_bbr};
-use ropeway_vfs::event::{Limit, Line};
+use ropeway_vfs::event::{Compressed, Limit, Line};
 
 /// Share of segments received out of order from which on a line counts as lossy. Other than
 /// [`LOSSY`], since a loss puts those behind it out of order; with few on the line, a dozen.
@@ -18,6 +18,9 @@ const ON_THE_LINE_MAX: f64 = 256.0;
 /// Payload of a segment on a line of 1500 bytes.
 const SEGMENT: f64 = 1448.0;
 
+/// Share of the bytes left from which on compression is not worth a word: the report has two digits.
+const COMPRESSED_MAX: f64 = 0.995;
+
 /// The line to the server that most was moved to or from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineReport {
@@ -27,6 +30,8 @@ pub(crate) struct LineReport {
     pub(crate) channels: usize,
     /// Shortest round trip.
     pub(crate) round_trip: Duration,
+    /// Whether only a slow line is compressed for.
+    pub(crate) compresses_by_line: bool,
 }
 
 impl LineReport {
@@ -82,6 +87,30 @@ impl LineReport {
         format!(" ({share:.1} % sent again), {own}{}", help.unwrap_or_default())
     }
 
+    /// Returns what was left of the bytes on the line, and the algorithm that did most of it; `None` if
+    /// next to nothing was saved.
+    fn compressed(&self) -> Option<(f64, &'static str)> {
+        let saved = self.info.saved;
+        let moved = self.info.info.moved_bytes;
+        let left = moved as f64 / (moved + saved.bytes).max(1) as f64;
+        let algorithm = match saved.by_zstd >= saved.bytes / 2 {
+            true => "zstd",
+            false => "lz4",
+        };
+        (saved.bytes > 0 && left < COMPRESSED_MAX).then_some((left, algorithm))
+    }
+
+    /// Returns how much was compressed, for the report.
+    pub(crate) fn compression(&self) -> Option<String> {
+        let (left, algorithm) = self.compressed()?;
+        let why = if self.compresses_by_line {
+            ", the line was slower"
+        } else {
+            ""
+        };
+        Some(format!("compressed: {left:.2} ({algorithm}{why})"))
+    }
+
     /// Returns what the JSON summary has of it.
     pub(crate) fn summary(&self) -> Line {
         let info = &self.info.info;
@@ -93,6 +122,11 @@ impl LineReport {
             segments_sent_again: info.sent_again,
             segments_received: info.received,
             segments_out_of_order: info.out_of_order,
+            compressed: self.compressed().map(|(left, algorithm)| Compressed {
+                algorithm,
+                ratio: (left * 1e3).round() / 1e3,
+                saved_bytes: self.info.saved.bytes,
+            }),
         }
     }
 }
@@ -100,6 +134,7 @@ impl LineReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ropeway_smb_client::Saved;
 
     fn line(congestion: &str, sent: u64, again: u64, received: u64, disordered: u64) -> LineReport {
         let mut report = LineReport {
@@ -163,5 +198,28 @@ mod tests {
             " (12.0 % received out of order); BBR at the server would help"
         );
         assert_eq!(read.summary().segments_out_of_order, 12_000);
+    }
+
+    #[test]
+    fn what_was_saved_is_reported() {
+        let mut report = line("bbr", 500, 0, 100_000, 0);
+        assert_eq!((report.compression(), report.summary().compressed), (None, None));
+        report.info.info.moved_bytes = 680;
+        report.info.saved = Saved {
+            bytes: 320,
+            by_zstd: 300,
+        };
+        assert_eq!(report.compression().unwrap(), "compressed: 0.68 (zstd)");
+        report.compresses_by_line = true;
+        let words = report.compression().unwrap();
+        assert_eq!(words, "compressed: 0.68 (zstd, the line was slower)");
+        report.info.saved.by_zstd = 100;
+        let summary = report.summary().compressed.unwrap();
+        assert_eq!(
+            (summary.algorithm, summary.ratio, summary.saved_bytes),
+            ("lz4", 0.68, 320)
+        );
+        report.info.saved.bytes = 2;
+        assert_eq!(report.compression(), None);
     }
 }

@@ -137,6 +137,7 @@ impl Servers {
                 channels: info.channels,
                 round_trip: info.round_trip.unwrap_or_default(),
                 info: info.line,
+                compresses_by_line: info.compression.by_line,
             }
         });
         lines.max_by_key(|line| line.info.info.sent + line.info.info.received)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use ropeway_smb_proto::client::Encryption;
+use ropeway_smb_proto::compression::Compression;
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::Guid;
 use ropeway_smb_wire::negotiate::Dialect;
@@ -47,8 +48,8 @@ pub struct ConnectionInfo {
     pub signing: Option<SigningAlgorithm>,
     /// The cipher. `None`: messages are not sealed, or only on shares that demand it.
     pub cipher: Option<Cipher>,
-    /// Whether compression was negotiated.
-    pub compression: bool,
+    /// The compression that was negotiated.
+    pub compression: Compression,
     /// The server's GUID.
     pub server_guid: Guid,
     /// Whether the session is a guest's or anonymous.
@@ -144,7 +145,7 @@ impl Client {
             dialect: negotiated.dialect,
             signing: (!guest && cipher.is_none()).then_some(negotiated.signing),
             cipher,
-            compression: negotiated.compression.is_some(),
+            compression: negotiated.compression,
             server_guid: negotiated.server_guid,
             guest,
             channels: session.channels(),

@@ -237,8 +237,8 @@ impl Driver {
 
     /// Handles the connection's events and sends its output.
     fn turn(&mut self) {
-        self.line
-            .look(self.started.elapsed(), &self.stream, &self.status.session.line);
+        let (now, totals) = (self.now(), &self.status.session.line);
+        self.line.look(now, &self.stream, &mut self.connection, totals);
         self.events();
         self.transmit();
         while self.start_jobs() {
@@ -534,7 +534,8 @@ impl Driver {
     async fn finish(mut self) {
         let reason = self.ended.clone().unwrap_or(LostReason::ClientClosed);
         tracing::debug!(%reason, "the connection ended");
-        self.line.look_now(&self.stream, &self.status.session.line);
+        self.line
+            .look_now(&self.stream, &self.connection, &self.status.session.line);
         if !self.has_left_session {
             self.status.session.leave();
         }

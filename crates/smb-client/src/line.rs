@@ -1,9 +1,13 @@
 //! What TCP reports of the line to a server, summed over all connections of a client: segments sent
-//! and sent again, and the congestion control of this end.
+//! and sent again, and the congestion control of this end. By it each connection also finds whether
+//! its line is slower than compression.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use ropeway_smb_proto::client::Connection;
+use ropeway_smb_proto::compression::{CoreSpeed, LineSample, Saved, SlowLine};
 use ropeway_tcp::Info;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
@@ -16,6 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct LineTotals {
     info: Mutex<Info>,
     congestion: Mutex<Option<String>>,
+    saved: Mutex<Saved>,
 }
 
 /// What is known of the line to a server.
@@ -25,6 +30,28 @@ pub struct LineInfo {
     pub info: Info,
     /// Congestion control of this end; `None` if the system does not name it.
     pub congestion: Option<String>,
+    /// What compression saved.
+    pub saved: Saved,
+}
+
+/// Returns the bytes a second that a core of this machine compresses. Measures at the first call, for
+/// some milliseconds.
+fn core_speed() -> CoreSpeed {
+    static SPEED: OnceLock<CoreSpeed> = OnceLock::new();
+    *SPEED.get_or_init(|| {
+        let start = Instant::now();
+        let speed = CoreSpeed::measure(|| start.elapsed());
+        tracing::debug!(?speed, "measured how fast a core compresses");
+        speed
+    })
+}
+
+/// Returns what the choice of compression needs of what TCP counted.
+fn sample(info: &Info) -> LineSample {
+    LineSample {
+        acknowledged: info.acknowledged_bytes,
+        sending: info.waited_for_line(),
+    }
 }
 
 impl LineTotals {
@@ -32,6 +59,7 @@ impl LineTotals {
         LineInfo {
             info: *self.info.lock(),
             congestion: self.congestion.lock().clone(),
+            saved: *self.saved.lock(),
         }
     }
 
@@ -45,21 +73,50 @@ impl LineTotals {
 #[derive(Debug, Default)]
 pub(crate) struct LineWatch {
     counted: Info,
+    saved: Saved,
+    slow_line: SlowLine,
     next: Duration,
     is_named: bool,
 }
 
 impl LineWatch {
-    /// Adds what is new on a connection, if it is time.
-    pub(crate) fn look(&mut self, now: Duration, stream: &TcpStream, totals: &LineTotals) {
-        if now >= self.next {
-            self.next = now + INTERVAL;
-            self.look_now(stream, totals);
+    /// If it is time, adds what is new on a connection, and has it compress as the line is slow or
+    /// fast.
+    pub(crate) fn look(
+        &mut self,
+        now: Duration,
+        stream: &TcpStream,
+        connection: &mut Connection,
+        totals: &LineTotals,
+    ) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + INTERVAL;
+        self.look_now(stream, connection, totals);
+        // Only own ends have several levels.
+        let has_levels = connection
+            .negotiated()
+            .is_some_and(|both| both.compression.algorithms.zstd);
+        if !has_levels {
+            return;
+        }
+        let before = self.slow_line.level();
+        let level = self.slow_line.look(now, sample(&self.counted), core_speed);
+        if level != before {
+            tracing::debug!(?level, "compression of what is sent");
+            connection.set_compression_level(level);
         }
     }
 
     /// Adds what is new on a connection.
-    pub(crate) fn look_now(&mut self, stream: &TcpStream, totals: &LineTotals) {
+    pub(crate) fn look_now(&mut self, stream: &TcpStream, connection: &Connection, totals: &LineTotals) {
+        self.count(stream, connection.saved(), totals);
+    }
+
+    fn count(&mut self, stream: &TcpStream, saved: Saved, totals: &LineTotals) {
+        totals.saved.lock().add(saved.since(self.saved));
+        self.saved = saved;
         if !std::mem::replace(&mut self.is_named, true)
             && let Ok(name) = sockopt::tcp_congestion(stream)
         {
@@ -98,12 +155,13 @@ mod tests {
         for _ in 0..3 {
             near.write_all(b"some").await.unwrap();
             far.read_exact(&mut [0; 4]).await.unwrap();
-            watch.look_now(&near, &totals);
+            watch.count(&near, Saved { bytes: 7, by_zstd: 0 }, &totals);
             // Nothing new.
-            watch.look_now(&near, &totals);
+            watch.count(&near, Saved { bytes: 7, by_zstd: 0 }, &totals);
         }
         let line = totals.get();
         assert_eq!((line.info.sent, line.info.sent_again), (3, 0));
+        assert_eq!(line.saved.bytes, 7);
         assert!(line.congestion.is_some());
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ropeway_smb_proto::client::{Encryption, Signing};
+use ropeway_smb_proto::client::{CompressionOffer, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_tcp::Congestion;
 
@@ -18,8 +18,8 @@ pub struct ClientOptions {
     pub signing: Signing,
     /// Whether messages are sealed.
     pub encryption: Encryption,
-    /// Whether compression is offered.
-    pub compression: bool,
+    /// Which compression is offered.
+    pub compression: CompressionOffer,
     /// Maximum number of connections, 1 to 32. More than one needs SMB 3 and a server with
     /// multichannel.
     pub channels_max: u16,
@@ -56,7 +56,7 @@ impl Default for ClientOptions {
             dialects: Dialect::Smb202..=Dialect::Smb311,
             signing: Signing::Required,
             encryption: Encryption::Off,
-            compression: false,
+            compression: CompressionOffer::Off,
             channels_max: 4,
             // Each of them gets the same small rate; more than 16 streams are rude to others. A guess.
             channels_lossy_max: 16,

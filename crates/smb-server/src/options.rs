@@ -96,6 +96,7 @@ impl ServerOptions {
                 lz4: true,
                 lznt1: false,
                 pattern_v1: true,
+                zstd: true,
             },
             io_max: Config::IO_MAX,
             credits_max: Config::CREDITS_MAX,

@@ -162,7 +162,8 @@ impl<'a> ChainedPayload<'a> {
             CompressionAlgorithm::LZNT1
             | CompressionAlgorithm::LZ77
             | CompressionAlgorithm::LZ77_HUFFMAN
-            | CompressionAlgorithm::LZ4 => Ok(true),
+            | CompressionAlgorithm::LZ4
+            | CompressionAlgorithm::OWN_ZSTD => Ok(true),
             _ => Err(DecodeError {
                 structure: "SMB2_COMPRESSION_CHAINED_PAYLOAD_HEADER",
                 kind: DecodeErrorKind::Value,
@@ -204,9 +205,9 @@ impl<'a> ChainedPayload<'a> {
     /// Appends the header only. The data must follow.
     ///
     /// # Panics
-    /// Panics if the specification does not have the algorithm.
+    /// Panics if neither the specification nor docs/adr/0036 has the algorithm.
     pub fn encode_header(&self, first: bool, w: &mut Writer<'_>) {
-        let sized = Self::has_original_size(self.algorithm).expect("an algorithm of the specification");
+        let sized = Self::has_original_size(self.algorithm).expect("an algorithm of messages");
         w.u16(self.algorithm.0);
         w.u16(if first { FLAG_CHAINED } else { 0 });
         w.u32(len_u32(self.data.len() + if sized { 4 } else { 0 }));
@@ -401,6 +402,14 @@ mod tests {
         }
     }
 
+    /// Returns an algorithm of a message by number.
+    fn of_message(number: u16) -> CompressionAlgorithm {
+        match number {
+            6 => CompressionAlgorithm::OWN_ZSTD,
+            number => CompressionAlgorithm(number),
+        }
+    }
+
     proptest! {
         #[test]
         fn unchained_messages_round_trip(
@@ -424,7 +433,7 @@ mod tests {
         #[test]
         fn chained_messages_round_trip(
             original_size: u32,
-            parts in prop::collection::vec((0..=5_u16, any::<u32>(), any::<Vec<u8>>()), 1..6),
+            parts in prop::collection::vec((0..=6_u16, any::<u32>(), any::<Vec<u8>>()), 1..6),
         ) {
             let patterns: Vec<Vec<u8>> = parts
                 .iter()
@@ -433,7 +442,7 @@ mod tests {
             let payloads: Vec<ChainedPayload<'_>> = parts
                 .iter()
                 .zip(&patterns)
-                .map(|((algorithm, size, data), pattern)| match CompressionAlgorithm(*algorithm) {
+                .map(|((algorithm, size, data), pattern)| match of_message(*algorithm) {
                     algorithm @ CompressionAlgorithm::NONE => {
                         ChainedPayload { algorithm, original_size: data.len() as u32, data }
                     }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::sys;
+use crate::{LONG_ROUND_TRIP, sys};
 
 /// A line is lossy if at least this share of its segments was sent again. A guess: at 100 ms and
 /// 0.05 % of loss cubic keeps 20 Mbit/s ([RFC 8312] 5.2), which is less than most lines.
@@ -20,6 +20,12 @@ pub struct Info {
     pub round_trip: Duration,
     /// Bytes that the other end acknowledged, and bytes received.
     pub moved_bytes: u64,
+    /// Bytes that the other end acknowledged.
+    pub acknowledged_bytes: u64,
+    /// Time with data on the line, or on its way to it.
+    pub sending: Duration,
+    /// Of this, the time in which the other end's buffer was full.
+    pub held_up: Duration,
     /// Segments with data sent, those that were sent again included.
     pub sent: u64,
     /// Segments sent again.
@@ -58,6 +64,9 @@ impl Info {
             round_trip: Duration::from_micros(at(68)),
             sent_again: at(100),
             moved_bytes: long_at(120).saturating_add(long_at(128)),
+            acknowledged_bytes: long_at(120),
+            sending: Duration::from_micros(long_at(168)),
+            held_up: Duration::from_micros(long_at(176)),
             received: at(152),
             sent: at(156),
             out_of_order: at(224),
@@ -70,6 +79,9 @@ impl Info {
         Self {
             round_trip: self.round_trip.max(other.round_trip),
             moved_bytes: self.moved_bytes + other.moved_bytes,
+            acknowledged_bytes: self.acknowledged_bytes + other.acknowledged_bytes,
+            sending: self.sending + other.sending,
+            held_up: self.held_up + other.held_up,
             sent: self.sent + other.sent,
             sent_again: self.sent_again + other.sent_again,
             received: self.received + other.received,
@@ -83,10 +95,23 @@ impl Info {
         Self {
             round_trip: self.round_trip,
             moved_bytes: self.moved_bytes.saturating_sub(earlier.moved_bytes),
+            acknowledged_bytes: self.acknowledged_bytes.saturating_sub(earlier.acknowledged_bytes),
+            sending: self.sending.saturating_sub(earlier.sending),
+            held_up: self.held_up.saturating_sub(earlier.held_up),
             sent: self.sent.saturating_sub(earlier.sent),
             sent_again: self.sent_again.saturating_sub(earlier.sent_again),
             received: self.received.saturating_sub(earlier.received),
             out_of_order: self.out_of_order.saturating_sub(earlier.out_of_order),
+        }
+    }
+
+    /// Returns the time in which what was sent waited for the line. On a short line that is without
+    /// the time in which the other end's buffer was full: it does not read fast enough. On a long
+    /// one a full buffer only means that the buffer is small for the line.
+    pub fn waited_for_line(&self) -> Duration {
+        match self.round_trip >= LONG_ROUND_TRIP {
+            true => self.sending,
+            false => self.sending.saturating_sub(self.held_up),
         }
     }
 
@@ -122,6 +147,31 @@ mod tests {
         let received = Info::of(&far).unwrap().since(before);
         assert_eq!((received.received, received.out_of_order), (1, 0));
         assert_eq!(received.moved_bytes, 1000);
+    }
+
+    /// What is on a loopback line is acknowledged at once, and a reader that sleeps fills its buffer.
+    #[test]
+    fn the_kernel_knows_who_waits_for_whom() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        near.set_nonblocking(true).unwrap();
+        let mut written = 0_u64;
+        while let Ok(count) = near.write(&[7; 1 << 16]) {
+            written += count as u64;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let info = Info::of(&near).unwrap();
+        assert!(info.acknowledged_bytes > 0 && info.acknowledged_bytes < written);
+        assert!(info.sending >= Duration::from_millis(200), "{info:?}");
+        assert!(info.waited_for_line() < Duration::from_millis(150), "{info:?}");
+        let long = Info {
+            round_trip: LONG_ROUND_TRIP,
+            ..info
+        };
+        assert_eq!(long.waited_for_line(), info.sending);
+        assert_eq!(info.plus(info).since(info).sending, info.sending);
+        drop(far);
     }
 
     #[test]

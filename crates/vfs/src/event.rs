@@ -80,6 +80,19 @@ pub struct Line {
     pub segments_received: u64,
     /// Segments received out of order.
     pub segments_out_of_order: u64,
+    /// What compression saved; `None` if next to nothing.
+    pub compressed: Option<Compressed>,
+}
+
+/// What compression has saved on a line.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Compressed {
+    /// The algorithm that did most of it: `zstd` or `lz4`.
+    pub algorithm: &'static str,
+    /// Bytes on the line, divided by what they would have been.
+    pub ratio: f64,
+    /// Bytes that did not have to be sent.
+    pub saved_bytes: u64,
 }
 
 /// An estimate of the time left: best guess and range, in seconds.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ropeway_plan::Engine;
-use ropeway_smb_client::{Congestion, DfsHosts, Encryption, Signing};
+use ropeway_smb_client::{CompressionOffer, Congestion, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 
 use super::{BoostArgs, ShareArgs, values};
@@ -47,9 +47,18 @@ pub(crate) struct FarArgs {
     /// Maximum number of connections to a far server (default 4)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) channels: Option<u16>,
-    /// Compress data on the line to far servers where they and the data allow it
-    #[arg(long)]
-    pub(crate) compress: bool,
+    /// Compress data on the line to far servers: auto (default), on (without a value), off
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "on",
+        value_parser = values::compress,
+        hide_default_value = true
+    )]
+    pub(crate) compress: CompressionOffer,
     /// Fail requests of clients if the far server is away for this time (default 30s)
     ///
     /// Until then they wait, and the server connects again. Clients give up by themselves after
@@ -88,7 +97,7 @@ impl FarArgs {
             far_encrypt: Encryption::Desired,
             far_dialect: None,
             channels: None,
-            compress: false,
+            compress: CompressionOffer::OwnEnds,
             timeout: None,
             write_back: false,
             write_back_size: None,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use ropeway_plan::{Compounds as EraCompounds, Engine, Era, Protocol};
-use ropeway_smb_client::{ClientOptions, Compounds, Congestion, DfsHosts, Encryption, Signing};
+use ropeway_smb_client::{
+    ClientOptions, Compounds, CompressionOffer, Congestion, DfsHosts, Encryption, Signing,
+};
 use ropeway_smb_wire::negotiate::Dialect;
 
 use super::values;
@@ -93,9 +95,22 @@ pub(crate) struct ShareArgs {
     /// host only.
     #[arg(long, value_name = "HOSTS", default_value = "domain", value_parser = values::dfs, hide_default_value = true)]
     pub(crate) dfs: DfsHosts,
-    /// Compress data both ways where the server and the data allow it
-    #[arg(long)]
-    pub(crate) compress: bool,
+    /// Compress data both ways: auto (default), on (without a value), off
+    ///
+    /// `auto` compresses to and from a server of Ropeway while the line is slower than that, each end for
+    /// what it sends. `on` compresses with every server that can. Data that does not compress is
+    /// recognised by a sample and sent as it is.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "on",
+        value_parser = values::compress,
+        hide_default_value = true
+    )]
+    pub(crate) compress: CompressionOffer,
     /// Spare a failing machine: one request at a time, with pauses
     ///
     /// Requests are small, a server that restarts is not hammered, and the time-out is ten minutes
@@ -229,7 +244,22 @@ mod tests {
         assert_eq!(options.signing, Signing::Required);
         assert_eq!(options.encryption, Encryption::Desired);
         assert_eq!(options.dialects, Dialect::Smb202..=Dialect::Smb311);
-        assert!(!options.compression && options.tcp.ecn.is_none() && options.tcp.window.is_none());
+        assert_eq!(options.compression, CompressionOffer::OwnEnds);
+        assert!(options.tcp.ecn.is_none() && options.tcp.window.is_none());
+    }
+
+    #[test]
+    fn compression_has_three_words_and_those_of_a_switch() {
+        for (flag, offer) in [
+            ("--compress=auto", CompressionOffer::OwnEnds),
+            ("--compress=on", CompressionOffer::On),
+            ("--compress=true", CompressionOffer::On),
+            ("--compress=off", CompressionOffer::Off),
+            ("--compress=false", CompressionOffer::Off),
+        ] {
+            assert_eq!(options(&[flag]).unwrap().compression, offer, "{flag}");
+        }
+        assert!(Line::try_parse_from(["x", "--compress=much"]).is_err());
     }
 
     #[test]
@@ -256,7 +286,7 @@ mod tests {
             (options.tcp.congestion, options.tcp.ecn),
             (Congestion::Named("bbr".to_owned()), Some(true))
         );
-        assert!(options.compression);
+        assert_eq!(options.compression, CompressionOffer::On);
         assert_eq!(options.timeout, Duration::from_secs(300));
     }
 

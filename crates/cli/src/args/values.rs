@@ -19,7 +19,7 @@ use ropeway_plan::bandwidth::Schedule;
 use ropeway_plan::filter;
 use ropeway_plan::guard::MaxDelete;
 use ropeway_plan::names::NamePolicy;
-use ropeway_smb_client::{Congestion as SocketCongestion, DfsHosts, Encryption, Signing};
+use ropeway_smb_client::{CompressionOffer, Congestion as SocketCongestion, DfsHosts, Encryption, Signing};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::decorate::faults::FaultRule;
 use ropeway_vfs::decorate::slow::DeviceModel;
@@ -150,6 +150,25 @@ pub(super) fn encrypt(given: &str) -> Result<Encryption, String> {
         ("required", Encryption::Required),
     ];
     word(given, &words)
+}
+
+/// Parses `auto`, `on` or `off`, or what a switch has for the last two.
+pub(super) fn compress(given: &str) -> Result<CompressionOffer, String> {
+    let words = [
+        ("auto", CompressionOffer::OwnEnds),
+        ("on", CompressionOffer::On),
+        ("off", CompressionOffer::Off),
+    ];
+    let of_a_switch = clap::builder::BoolishValueParser::new().parse_ref(
+        &clap::Command::new("ropeway"),
+        None,
+        std::ffi::OsStr::new(given),
+    );
+    match of_a_switch {
+        Ok(true) => Ok(CompressionOffer::On),
+        Ok(false) => Ok(CompressionOffer::Off),
+        Err(_) => word(given, &words),
+    }
 }
 
 pub(super) fn dfs(given: &str) -> Result<DfsHosts, String> {

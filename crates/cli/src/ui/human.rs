@@ -414,6 +414,7 @@ fn facts(summary: &Summary, line: Option<&LineReport>) -> String {
             format::bytes(reused),
         ),
     });
+    parts.extend(line.and_then(LineReport::compression));
     parts.extend(lines::extras(counters));
     if summary.resumed {
         parts.push(match summary.bytes_resumed {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_smb_wire::negotiate::{Capabilities, Dialect, SecurityMode};
 use ropeway_smb_wire::{FileTime, Guid, SessionId, Text};
 
-use crate::compression::Algorithms;
+use crate::compression::Compression;
 use crate::crypto::{Cipher, SigningAlgorithm};
 
 /// When requests are signed.
@@ -41,6 +41,18 @@ pub struct Jobs {
     pub fast_too: bool,
 }
 
+/// Which compression is offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompressionOffer {
+    /// None.
+    #[default]
+    Off,
+    /// That between own ends, by the line ([`Compression::by_line`]). Other servers have nothing of it.
+    OwnEnds,
+    /// All.
+    On,
+}
+
 /// The settings of one connection. They are not validated here; the server rejects what it cannot
 /// serve.
 #[derive(Clone, Debug)]
@@ -56,8 +68,8 @@ pub struct Config {
     pub ciphers: Vec<Cipher>,
     /// Signing algorithms offered for 3.1.1, preferred first.
     pub signing_algorithms: Vec<SigningAlgorithm>,
-    /// Whether compression is offered (3.1.1 only).
-    pub compression: bool,
+    /// Whether compression is offered, and to whom (3.1.1 only).
+    pub compression: CompressionOffer,
     /// The client's GUID, the same on all its connections.
     pub client_guid: Guid,
     /// The server's name as the user wrote it.
@@ -116,7 +128,7 @@ impl Default for Config {
                 SigningAlgorithm::AesCmac,
                 SigningAlgorithm::HmacSha256,
             ],
-            compression: false,
+            compression: CompressionOffer::Off,
             client_guid: Guid::default(),
             host: Text::default(),
             io_max: 8 << 20,
@@ -187,15 +199,6 @@ pub struct Negotiated {
     pub(super) hint: Vec<u8>,
 }
 
-/// Compression supported by both ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compression {
-    /// The algorithms.
-    pub algorithms: Algorithms,
-    /// Whether chained payloads are supported.
-    pub chained: bool,
-}
-
 impl Negotiated {
     /// Returns whether requests carry a channel sequence and may be replayed ([MS-SMB2] 2.2.1.2).
     /// Servers evaluate it under the conditions of 3.2.5.12.
@@ -224,13 +227,6 @@ impl Negotiated {
             ),
         ];
         parts.into_iter().find(|(same, _)| !same).map(|(_, what)| what)
-    }
-}
-
-impl Compression {
-    /// Returns whether any algorithm is available.
-    pub fn is_some(self) -> bool {
-        self.algorithms != Algorithms::default()
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     COMPOUNDS_MAX, Compound, Config, CreditState, DropReason, EndReason, Event, Misuse, Negotiated,
     OPERATIONS_MAX, PeerMisbehaved, Reply, SessionSecret, Ticket,
 };
+use crate::compression::{CompressionLevel, Saved};
 use crate::crypto::Preauth;
 
 /// Maximum number of uncollected events before a notification counts as flooding. Compounds have
@@ -68,6 +69,7 @@ pub struct Connection {
     /// ECHOs sent for lack of credits since the last compound was sent.
     pub(super) credit_echoes: u32,
     pub(super) copied: u64,
+    pub(super) saved: Saved,
     tickets: u64,
     pub(super) now: Duration,
     /// The later of the server's last message and the start of the first request in flight. `None`
@@ -110,6 +112,7 @@ impl Connection {
             expired: false,
             credit_echoes: 0,
             copied: 0,
+            saved: Saved::default(),
             tickets: 0,
             now: Duration::ZERO,
             silent_since: None,
@@ -385,6 +388,16 @@ impl Connection {
     /// Returns why the connection ended.
     pub fn ended(&self) -> Option<EndReason> {
         self.ended
+    }
+
+    /// Sets how strongly to compress from now on, where the server and the offer allow it.
+    pub fn set_compression_level(&mut self, level: CompressionLevel) {
+        self.compressor.level = level;
+    }
+
+    /// Returns what compression has saved, in both directions.
+    pub fn saved(&self) -> Saved {
+        self.saved
     }
 
     /// Returns the number of payload bytes copied in user space, in both directions.

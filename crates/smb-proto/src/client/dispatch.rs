@@ -18,7 +18,7 @@ use super::read_reply::copy_data;
 use super::session::Session;
 use super::table::{InFlight, Owner, Slot};
 use super::{DropReason, EndReason, Event, Negotiated, PeerMisbehaved, Reply, Ticket};
-use crate::compression::decompress;
+use crate::compression::{Algorithms, Saved, decompress};
 use crate::crypto::{Sender, Signer, TRANSFORM_HEADER_LEN};
 
 /// The outcome of checking a reply's protection.
@@ -46,12 +46,16 @@ impl Connection {
                 self.take_message(message, Some(session))
             }
             Protocol::Compression => {
-                let compression = self.compressor.compression;
+                let mut compression = self.compressor.compression;
+                // A library in C decodes it, so it is for servers that have proved themselves.
+                compression.algorithms.zstd &= self.session.is_some();
                 if !compression.is_some() {
                     return Err(PeerMisbehaved::NotAReply);
                 }
                 let limit = self.input.frame_max();
                 let mut message = decompress(bytes, compression.algorithms, compression.chained, limit)?;
+                let saved = Saved::by(Algorithms::of(bytes), message.len(), bytes.len());
+                self.saved.add(saved);
                 if Protocol::of(&message)? != Protocol::Smb2 {
                     return Err(PeerMisbehaved::NotAReply);
                 }

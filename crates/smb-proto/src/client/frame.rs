@@ -18,8 +18,8 @@ use ropeway_smb_wire::header::{
 };
 use ropeway_smb_wire::{SessionId, Writer};
 
-use super::{Compression, Operation, Part};
-use crate::compression::{CompressionSampler, compress_if_worthwhile};
+use super::{Operation, Part};
+use crate::compression::{Compression, CompressionLevel, CompressionSampler, Saved, compress_if_worthwhile};
 use crate::crypto::{SealTicket, Sender, Signer, TRANSFORM_HEADER_LEN};
 
 /// A frame under construction.
@@ -52,6 +52,8 @@ pub(super) struct Finished {
     /// If the payload was sealed in its block: the number of bytes sealed before and after it.
     pub(super) sealed_in_place: Option<(usize, usize)>,
     pub(super) copied: usize,
+    /// What compression saved.
+    pub(super) saved: Saved,
 }
 
 impl Frame {
@@ -161,6 +163,7 @@ impl Frame {
                 payload: None,
                 sealed_in_place: None,
                 copied: self.copied,
+                saved: Saved::default(),
             };
         };
         match self.into_piece(payload) {
@@ -207,8 +210,10 @@ impl Frame {
         bytes.extend_from_slice(&payload);
         bytes.extend_from_slice(&self.back);
         sign(finish.signer, &mut bytes, &self.messages);
-        let compressed = compressed(finish.compress, &bytes, self.prefix, before);
-        let mut bytes = compressed.unwrap_or(bytes);
+        let (mut bytes, saved) = match compressed(finish.compress, &bytes, self.prefix, before) {
+            Some((compressed, saved)) => (compressed, saved),
+            None => (bytes, Saved::default()),
+        };
         if let Some((ticket, session)) = finish.seal {
             seal(ticket, session, &mut bytes);
         }
@@ -217,6 +222,7 @@ impl Frame {
             copied: self.copied + payload.len(),
             payload: Some(payload),
             sealed_in_place: None,
+            saved,
         }
     }
 
@@ -236,6 +242,7 @@ impl Frame {
             payload: Some(payload),
             sealed_in_place: None,
             copied: self.copied,
+            saved: Saved::default(),
         }
     }
 
@@ -272,7 +279,7 @@ impl Piece {
         self.protect(finish.signer, None);
         let bytes = self.block.framed_mut(self.before);
         let compressed = compressed(finish.compress, bytes, self.prefix, self.before);
-        if let Some(mut compressed) = compressed {
+        if let Some((mut compressed, saved)) = compressed {
             if let Some((ticket, session)) = finish.seal {
                 seal(ticket, session, &mut compressed);
             }
@@ -281,6 +288,7 @@ impl Piece {
                 payload: Some(self.block.freeze().slice(0..self.length)),
                 sealed_in_place: None,
                 copied: self.copied,
+                saved,
             };
         }
         let is_sealed = finish.seal.is_some();
@@ -306,6 +314,7 @@ impl Piece {
             parts: vec![Part::Framed(block, self.before)],
             sealed_in_place: is_sealed.then_some((self.before, after)),
             copied: self.copied,
+            saved: Saved::default(),
         }
     }
 }
@@ -327,9 +336,14 @@ fn seal(ticket: SealTicket, session: SessionId, bytes: &mut [u8]) {
     head[FRAME_HEADER_LEN..].copy_from_slice(&header);
 }
 
-/// Returns the frame with its messages compressed from `plain` on, with the same prefix. `None` if
-/// compression saves too little.
-fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usize) -> Option<Vec<u8>> {
+/// Returns the frame with its messages compressed from `plain` on, with the same prefix, and what that
+/// saved. `None` if it is too little.
+fn compressed(
+    how: Option<Compression>,
+    bytes: &[u8],
+    prefix: usize,
+    plain: usize,
+) -> Option<(Vec<u8>, Saved)> {
     let how = how?;
     let message = &bytes[prefix..];
     let compressed = compress_if_worthwhile(how.algorithms, how.chained, plain - prefix, message)?;
@@ -338,13 +352,15 @@ fn compressed(how: Option<Compression>, bytes: &[u8], prefix: usize, plain: usiz
     out.extend_from_slice(&compressed);
     let length = out.len() - FRAME_HEADER_LEN;
     out[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
-    Some(out)
+    let saved = Saved::by(how.algorithms, bytes.len(), out.len());
+    Some((out, saved))
 }
 
 /// The negotiated compression, and an estimate of its benefit.
 #[derive(Debug, Default)]
 pub(super) struct Compressor {
     pub(super) compression: Compression,
+    pub(super) level: CompressionLevel,
     sampler: CompressionSampler,
 }
 
@@ -352,8 +368,7 @@ impl Compressor {
     /// Returns how to compress a frame with this payload, if that is worthwhile ([MS-SMB2]
     /// 3.2.4.1.9).
     pub(super) fn judge(&self, payload: &[u8]) -> Option<Compression> {
-        self.sampler
-            .is_worthwhile(self.compression.algorithms, payload)
-            .then_some(self.compression)
+        let how = self.compression.at(self.level);
+        self.sampler.is_worthwhile(how.algorithms, payload).then_some(how)
     }
 }

@@ -50,7 +50,9 @@ mod transmit;
 mod validate;
 
 pub use compound::{Compound, DropReason, Event, Operation, Part, Receive, Reply, Ticket, Transmit};
-pub use config::{ChannelSequence, Compression, Config, CreditState, Encryption, Jobs, Negotiated, Signing};
+pub use config::{
+    ChannelSequence, CompressionOffer, Config, CreditState, Encryption, Jobs, Negotiated, Signing,
+};
 pub use connection::Connection;
 pub use crypto_job::{CryptoDone, CryptoJob};
 pub use error::{EndReason, LoginError, Misuse, PeerMisbehaved};

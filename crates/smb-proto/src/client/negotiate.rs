@@ -9,8 +9,8 @@ use ropeway_smb_wire::negotiate_context::{
 use ropeway_smb_wire::{Reader, Writer, header::HEADER_LEN};
 
 use super::connection::Connection;
-use super::{Compression, Config, Event, Negotiated, PeerMisbehaved};
-use crate::compression::Algorithms;
+use super::{CompressionOffer, Config, Event, Negotiated, PeerMisbehaved};
+use crate::compression::Compression;
 use crate::crypto::{Cipher, SigningAlgorithm};
 
 /// Smallest limit that a server may set ([MS-SMB2] 3.2.5.2), in bytes.
@@ -19,12 +19,25 @@ const LIMIT_MIN: u32 = 4096;
 const SINGLE_MAX: u32 = 65_536;
 /// Length of the longest DNS name. A longer name is left out, since its context may be too long.
 const HOST_UNITS_MAX: usize = 255;
-/// The implemented algorithms. Pattern runs occur in chained payloads only.
-const COMPRESSION: [CompressionAlgorithm; 3] = [
+/// The implemented algorithms. Pattern runs occur in chained payloads only. [MS-SMB2] 3.3.5.4: a
+/// server chooses of a list what it knows, so the first is ignored by others.
+const COMPRESSION: [CompressionAlgorithm; 4] = [
+    CompressionAlgorithm::OWN_ZSTD,
     CompressionAlgorithm::PATTERN_V1,
     CompressionAlgorithm::LZ4,
     CompressionAlgorithm::LZNT1,
 ];
+/// What only own ends have.
+const COMPRESSION_OF_OWN_ENDS: [CompressionAlgorithm; 2] =
+    [CompressionAlgorithm::OWN_ZSTD, CompressionAlgorithm::OWN_BY_LINE];
+
+fn compression_offered(offer: CompressionOffer) -> &'static [CompressionAlgorithm] {
+    match offer {
+        CompressionOffer::Off => &[],
+        CompressionOffer::OwnEnds => &COMPRESSION_OF_OWN_ENDS,
+        CompressionOffer::On => &COMPRESSION,
+    }
+}
 
 /// The fixed part of the offer. VALIDATE_NEGOTIATE_INFO repeats it.
 pub(super) struct Offer {
@@ -75,10 +88,11 @@ impl Offer {
                     config.ciphers.iter().map(|cipher| cipher_code(*cipher)).collect(),
                 ));
             }
-            if config.compression {
+            let algorithms = compression_offered(config.compression).to_vec();
+            if !algorithms.is_empty() {
                 contexts.push(Context::Compression {
                     flags: CompressionFlags::CHAINED,
-                    algorithms: COMPRESSION.to_vec(),
+                    algorithms,
                 });
             }
             if (1..=HOST_UNITS_MAX).contains(&config.host.units().len()) {
@@ -234,16 +248,14 @@ impl Chosen {
                         .ok_or(PeerMisbehaved::NotOffered("a signing algorithm"))?;
                 }
                 Context::Compression { flags, algorithms } => {
+                    let ours = compression_offered(config.compression);
                     let offered = |code: &CompressionAlgorithm| {
-                        *code == CompressionAlgorithm::NONE || COMPRESSION.contains(code)
+                        *code == CompressionAlgorithm::NONE || ours.contains(code)
                     };
-                    if !config.compression || !algorithms.iter().all(offered) {
+                    if ours.is_empty() || !algorithms.iter().all(offered) {
                         return Err(PeerMisbehaved::NotOffered("compression"));
                     }
-                    self.compression = Compression {
-                        algorithms: Algorithms::from_wire(algorithms),
-                        chained: flags.contains(CompressionFlags::CHAINED),
-                    };
+                    self.compression = Compression::from_wire(*flags, algorithms);
                 }
                 _ => {}
             }

@@ -14,9 +14,8 @@ use super::credits::Bought;
 use super::crypto_job::Work;
 use super::frame::{Finish, Finished, Frame, Piece};
 use super::table::{InFlight, Owner, SentCompound, Slot};
-use super::{
-    Compound, Compression, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit,
-};
+use super::{Compound, DropReason, EndReason, Negotiated, Part, PeerMisbehaved, Ticket, Transmit};
+use crate::compression::Compression;
 use crate::crypto::{SealError, SealTicket, Signer};
 
 /// Length at which a transmit is complete, in bytes. A guess: one `writev` of this length fills any
@@ -55,6 +54,7 @@ impl Connection {
             match self.next_frame() {
                 Ok(Some(finished)) => {
                     self.copied += finished.copied as u64;
+                    self.saved.add(finished.saved);
                     for part in finished.parts {
                         length += part.as_slice().len();
                         append(&mut out, part);

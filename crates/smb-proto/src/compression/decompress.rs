@@ -43,13 +43,15 @@ fn error(kind: DecodeErrorKind) -> DecodeError {
 fn unchained(message: &Unchained<'_>, algorithms: Algorithms, out: &mut Vec<u8>) -> Result<()> {
     // [MS-SMB2] 2.2.42.1: Pattern_V1 occurs in chained messages only.
     let is_pattern = message.algorithm == CompressionAlgorithm::PATTERN_V1;
-    if is_pattern || !algorithms.contains(message.algorithm) {
+    let is_none = message.algorithm == CompressionAlgorithm::OWN_BY_LINE;
+    if is_pattern || is_none || !algorithms.contains(message.algorithm) {
         return Err(error(DecodeErrorKind::Value));
     }
     out.extend_from_slice(message.plain);
     let original_size = message.original_size as usize;
     match message.algorithm {
         CompressionAlgorithm::LZNT1 => lznt1(message.compressed, original_size, out),
+        CompressionAlgorithm::OWN_ZSTD => zstd(message.compressed, original_size, out),
         _ => lz4(message.compressed, original_size, out),
     }
 }
@@ -72,6 +74,7 @@ fn chain(message: &Chained<'_>, algorithms: Algorithms, size: usize, out: &mut V
                 out.resize(out.len() + original_size, run.pattern);
             }
             CompressionAlgorithm::LZNT1 => lznt1(payload.data, original_size, out)?,
+            CompressionAlgorithm::OWN_ZSTD => zstd(payload.data, original_size, out)?,
             _ => lz4(payload.data, original_size, out)?,
         }
     }
@@ -84,6 +87,16 @@ fn lz4(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()>
     out.resize(start + original_size, 0);
     match lz4_flex::block::decompress_into(compressed, &mut out[start..]) {
         Ok(length) if length == original_size => Ok(()),
+        _ => Err(error(DecodeErrorKind::Value)),
+    }
+}
+
+/// Decompresses Zstandard and appends exactly `original_size` bytes.
+fn zstd(compressed: &[u8], original_size: usize, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.resize(start + original_size, 0);
+    match super::zstd::decompress_into(compressed, &mut out[start..]) {
+        Some(length) if length == original_size => Ok(()),
         _ => Err(error(DecodeErrorKind::Value)),
     }
 }

@@ -7,9 +7,12 @@
 //!   payload  | Algorithm | Flags (1: the first) | Length | [OriginalPayloadSize] | bytes |
 //! ```
 //!
-//! [MS-SMB2] 2.2.42, 3.1.4.4, 3.1.5.3. Implemented algorithms: LZ4, LZNT1 and Pattern_V1. LZ77 and
-//! LZ77+Huffman ([MS-XCA]) are missing, so NEGOTIATE must not offer them. Servers before Windows
-//! Server 2025 have no LZ4.
+//! [MS-SMB2] 2.2.42, 3.1.4.4, 3.1.5.3. Implemented algorithms: LZ4, LZNT1 and Pattern_V1, and
+//! between own ends Zstandard (docs/adr/0036). LZ77 and LZ77+Huffman ([MS-XCA]) are missing, so
+//! NEGOTIATE must not offer them. Servers before Windows Server 2025 have no LZ4.
+//!
+//! How strongly a sender compresses is a [`CompressionLevel`], which [`SlowLine`] finds from what
+//! TCP reports of the line.
 //!
 //! Crates examined for the missing ones: `rust-lzxpress` 0.7.1 (2018 edition; a single match can
 //! make it allocate 4 GiB, and reading past its input panics), `xpress-huffman` 0.1.3 (decodes
@@ -22,13 +25,18 @@
 
 mod decompress;
 mod sampler;
+mod saved;
+mod slow_line;
+mod zstd;
 
-use ropeway_smb_wire::Writer;
-use ropeway_smb_wire::compression::{Chained, ChainedPayload, PatternV1, Unchained};
-use ropeway_smb_wire::negotiate_context::CompressionAlgorithm;
+use ropeway_smb_wire::compression::{Chained, ChainedPayload, CompressedMessage, PatternV1, Unchained};
+use ropeway_smb_wire::negotiate_context::{CompressionAlgorithm, CompressionFlags};
+use ropeway_smb_wire::{Reader, Writer};
 
 pub use decompress::decompress;
 pub use sampler::CompressionSampler;
+pub use saved::Saved;
+pub use slow_line::{CoreSpeed, LineSample, SlowLine};
 
 /// Set of algorithms that both ends support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,16 +47,90 @@ pub struct Algorithms {
     pub lznt1: bool,
     /// Pattern_V1: runs of one byte. In chained messages only.
     pub pattern_v1: bool,
+    /// Zstandard, between own ends. Preferred where it is allowed, see [`Compression::at`].
+    pub zstd: bool,
+}
+
+/// How strongly a sender compresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CompressionLevel {
+    /// Not at all.
+    #[default]
+    None,
+    /// With LZ4, or what else is fast.
+    Fast,
+    /// With Zstandard.
+    Strong,
+}
+
+/// Compression supported by both ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compression {
+    /// The algorithms.
+    pub algorithms: Algorithms,
+    /// Whether chained payloads are supported.
+    pub chained: bool,
+    /// Whether a sender compresses only while the line is slower than that (between own ends).
+    pub by_line: bool,
+}
+
+impl Compression {
+    /// Returns what a negotiated context allows.
+    pub fn from_wire(flags: CompressionFlags, list: &[CompressionAlgorithm]) -> Self {
+        Self {
+            algorithms: Algorithms::from_wire(list),
+            chained: flags.contains(CompressionFlags::CHAINED),
+            by_line: list.contains(&CompressionAlgorithm::OWN_BY_LINE),
+        }
+    }
+
+    /// Returns whether any algorithm is available.
+    pub fn is_some(self) -> bool {
+        !self.algorithms.is_empty()
+    }
+
+    /// Returns what a sender uses at this level. Where compression was asked for whatever the line,
+    /// the level only adds to it.
+    #[must_use]
+    pub fn at(self, level: CompressionLevel) -> Self {
+        let algorithms = match level {
+            CompressionLevel::None if self.by_line => Algorithms::default(),
+            CompressionLevel::Strong => self.algorithms,
+            _ => Algorithms {
+                zstd: false,
+                ..self.algorithms
+            },
+        };
+        Self { algorithms, ..self }
+    }
 }
 
 impl Algorithms {
     /// Returns the implemented ones of a negotiated list.
     pub fn from_wire(list: &[CompressionAlgorithm]) -> Self {
+        let by_line = list.contains(&CompressionAlgorithm::OWN_BY_LINE);
         Self {
-            lz4: list.contains(&CompressionAlgorithm::LZ4),
+            lz4: by_line || list.contains(&CompressionAlgorithm::LZ4),
             lznt1: list.contains(&CompressionAlgorithm::LZNT1),
-            pattern_v1: list.contains(&CompressionAlgorithm::PATTERN_V1),
+            pattern_v1: by_line || list.contains(&CompressionAlgorithm::PATTERN_V1),
+            zstd: list.contains(&CompressionAlgorithm::OWN_ZSTD),
         }
+    }
+
+    /// Returns the algorithms of a compressed message, as far as it can be parsed.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let list: Vec<_> = match CompressedMessage::decode(&mut Reader::new(bytes, "compressed message")) {
+            Ok(CompressedMessage::Unchained(message)) => vec![message.algorithm],
+            // A message has four payloads as a rule.
+            Ok(CompressedMessage::Chained(message)) => message
+                .payloads()
+                .map_while(Result::ok)
+                .map(|payload| payload.algorithm)
+                .take(8)
+                .collect(),
+            Err(_) => Vec::new(),
+        };
+        Self::from_wire(&list)
     }
 
     /// Returns whether the set is empty.
@@ -61,6 +143,8 @@ impl Algorithms {
             CompressionAlgorithm::LZ4 => self.lz4,
             CompressionAlgorithm::LZNT1 => self.lznt1,
             CompressionAlgorithm::PATTERN_V1 => self.pattern_v1,
+            CompressionAlgorithm::OWN_ZSTD => self.zstd,
+            CompressionAlgorithm::OWN_BY_LINE => self.zstd && self.lz4 && self.pattern_v1,
             _ => false,
         }
     }
@@ -68,6 +152,9 @@ impl Algorithms {
     /// Compresses with the best general algorithm (one for more than runs). Returns `None` if the
     /// set has none.
     fn compress(self, data: &[u8]) -> Option<(CompressionAlgorithm, Vec<u8>)> {
+        if self.zstd {
+            return Some((CompressionAlgorithm::OWN_ZSTD, zstd::compress(data)?));
+        }
         if self.lz4 {
             return Some((CompressionAlgorithm::LZ4, lz4_flex::block::compress(data)));
         }
@@ -91,7 +178,7 @@ pub fn compress_if_worthwhile(
     message: &[u8],
 ) -> Option<Vec<u8>> {
     compress(algorithms, chained, plain_len, message)
-        .filter(|compressed| sampler::saves(compressed.len(), message.len()))
+        .filter(|compressed| sampler::saves(algorithms, compressed.len(), message.len()))
 }
 
 /// Compresses `message` and puts the transform header before it. Returns `None` if that would not

@@ -25,10 +25,11 @@ const FRUITLESS_MAX: u8 = 8;
 /// within four payloads.
 const PAUSE: u8 = 3;
 
-/// Returns whether compression saves enough for the work it gives the other end: a sixteenth. A
-/// guess.
-pub(super) fn saves(compressed_len: usize, length: usize) -> bool {
-    compressed_len <= length - length / 16
+/// Returns whether compression saves enough for the work it gives the other end: a sixteenth. With
+/// Zstandard, which slow lines get, half of that. Guesses.
+pub(super) fn saves(algorithms: Algorithms, compressed_len: usize, length: usize) -> bool {
+    let part = if algorithms.zstd { 32 } else { 16 };
+    compressed_len <= length - length / part
 }
 
 /// Sampling history of one file's or one connection's payloads.
@@ -63,7 +64,7 @@ impl CompressionSampler {
 fn sample(algorithms: Algorithms, payload: &[u8]) -> bool {
     if algorithms.pattern_v1 {
         let runs = run(payload.iter()).max(run(payload.iter().rev()));
-        if runs >= RUN_MIN && saves(payload.len() - runs, payload.len()) {
+        if runs >= RUN_MIN && saves(algorithms, payload.len() - runs, payload.len()) {
             return true;
         }
     }
@@ -82,7 +83,7 @@ fn sample(algorithms: Algorithms, payload: &[u8]) -> bool {
 fn is_shorter(algorithms: Algorithms, data: &[u8]) -> bool {
     algorithms
         .compress(data)
-        .is_some_and(|(_, compressed)| saves(compressed.len(), data.len()))
+        .is_some_and(|(_, compressed)| saves(algorithms, compressed.len(), data.len()))
 }
 
 #[cfg(test)]
@@ -93,6 +94,7 @@ mod tests {
         lz4: true,
         lznt1: false,
         pattern_v1: true,
+        zstd: false,
     };
 
     fn noise(length: usize) -> Vec<u8> {

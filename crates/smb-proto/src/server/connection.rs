@@ -209,12 +209,12 @@ impl Connection {
             kind = protocol(&frame[TRANSFORM_HEADER_LEN..])?;
         }
         if kind == Protocol::Compression {
-            let Some((algorithms, chained)) = self.negotiated.as_ref().and_then(|both| both.compression)
-            else {
+            let both = self.accepted_compression();
+            if !both.is_some() {
                 return Err(PeerMisbehaved("a compressed message, which was not negotiated"));
-            };
+            }
             let limit = self.frame_len_max();
-            let plain = compression::decompress(&frame[opened.start..], algorithms, chained, limit)
+            let plain = compression::decompress(&frame[opened.start..], both.algorithms, both.chained, limit)
                 .map_err(|_| PeerMisbehaved("a compressed message that does not decompress"))?;
             kind = protocol(&plain)?;
             opened.decompressed = Some(plain);
@@ -536,8 +536,11 @@ impl Connection {
             self.channels.insert(session, channel);
             session
         });
-        let compression = self.negotiated.as_ref().and_then(|both| both.compression);
-        let finished = frame.finish(&mut self.channels, sealed, compression);
+        let chained = self
+            .negotiated
+            .as_ref()
+            .is_some_and(|both| both.compression.chained);
+        let finished = frame.finish(&mut self.channels, sealed, chained);
         if let Some(session) = bound {
             self.channels.remove(&session);
         }

@@ -12,7 +12,7 @@ use ropeway_smb_wire::{FileTime, Guid, MessageId, NtStatus, Reader};
 
 use super::connection::{Connection, PeerMisbehaved, Phase};
 use super::reply::ReplyFrame;
-use crate::compression::Algorithms;
+use crate::compression::{Algorithms, Compression, CompressionLevel};
 use crate::crypto::{Cipher, SigningAlgorithm};
 
 /// Maximum length of requests and payloads without multi-credit requests, in bytes ([MS-SMB2]
@@ -46,7 +46,9 @@ pub struct Negotiated {
     pub multi_credit: bool,
     pub(super) signing: SigningAlgorithm,
     pub(super) cipher: Option<Cipher>,
-    pub(super) compression: Option<(Algorithms, bool)>,
+    pub(super) compression: Compression,
+    /// How strongly replies are compressed.
+    pub(super) level: CompressionLevel,
 }
 
 impl Connection {
@@ -246,11 +248,33 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Returns what a message may be compressed with: what was negotiated. A library in C decodes
+    /// Zstandard, so that is for clients that have logged in.
+    pub(super) fn accepted_compression(&self) -> Compression {
+        let negotiated = self.negotiated.as_ref();
+        let mut both = negotiated.map(|both| both.compression).unwrap_or_default();
+        both.algorithms.zstd &= !self.channels.is_empty();
+        both
+    }
+
+    /// Sets how strongly replies are compressed from now on, where the client wants that.
+    pub fn set_compression_level(&mut self, level: CompressionLevel) {
+        if let Some(negotiated) = &mut self.negotiated {
+            negotiated.level = level;
+        }
+    }
+}
+
 impl Negotiated {
-    /// Returns the algorithms for compressing replies.
-    pub fn compression(&self) -> Algorithms {
+    /// Returns the compression that both ends have.
+    pub fn compression(&self) -> Compression {
         self.compression
-            .map_or(Algorithms::default(), |(algorithms, _)| algorithms)
+    }
+
+    /// Returns the algorithms for replies that the client wants compressed.
+    pub fn reply_compression(&self) -> Algorithms {
+        self.compression.at(self.level).algorithms
     }
 
     fn plain(dialect: Dialect) -> Self {
@@ -266,7 +290,8 @@ impl Negotiated {
             multi_credit: false,
             signing: SigningAlgorithm::HmacSha256,
             cipher: None,
-            compression: None,
+            compression: Compression::default(),
+            level: CompressionLevel::default(),
         }
     }
 }
@@ -363,7 +388,7 @@ fn choose_compression<'a>(
     ours: Algorithms,
     flags: CompressionFlags,
     offered: &[CompressionAlgorithm],
-) -> (Context<'a>, Option<(Algorithms, bool)>) {
+) -> (Context<'a>, Compression) {
     let mut common = Vec::new();
     for algorithm in offered {
         if ours.contains(*algorithm) && !common.contains(algorithm) {
@@ -375,13 +400,13 @@ fn choose_compression<'a>(
             flags: CompressionFlags::default(),
             algorithms: vec![CompressionAlgorithm::NONE],
         };
-        return (none, None);
+        return (none, Compression::default());
     }
     let flags = flags & CompressionFlags::CHAINED;
-    let chosen = Algorithms::from_wire(&common);
+    let chosen = Compression::from_wire(flags, &common);
     let reply = Context::Compression {
         flags,
         algorithms: common,
     };
-    (reply, Some((chosen, flags.contains(CompressionFlags::CHAINED))))
+    (reply, chosen)
 }

@@ -27,8 +27,8 @@ pub struct ReplyFrame {
     spare: Vec<u8>,
     start: usize,
     messages: Vec<Reply>,
-    /// Offset of the first payload that may be compressed.
-    compress_from: Option<usize>,
+    /// Offset of the first payload that may be compressed, and how.
+    compress_from: Option<(usize, Algorithms)>,
 }
 
 struct Reply {
@@ -175,12 +175,17 @@ impl ReplyFrame {
         }
     }
 
-    /// Allows compression of the last `length` bytes of the last reply, if they are `worth` it
-    /// ([MS-SMB2] 3.3.4.1.5), and of everything that follows.
-    pub fn compress_payload(&mut self, length: usize, worth: impl FnOnce(&[u8]) -> bool) {
+    /// Allows compression of the last `length` bytes of the last reply with these of the negotiated
+    /// algorithms, if they are `worth` it ([MS-SMB2] 3.3.4.1.5), and of everything that follows.
+    pub fn compress_payload(
+        &mut self,
+        algorithms: Algorithms,
+        length: usize,
+        worth: impl FnOnce(&[u8]) -> bool,
+    ) {
         let at = self.out.len().saturating_sub(length).max(self.start);
         if self.compress_from.is_none() && worth(&self.out[at..]) {
-            self.compress_from = Some(at);
+            self.compress_from = Some((at, algorithms));
         }
     }
 
@@ -230,7 +235,8 @@ impl ReplyFrame {
         &self.out[self.start..]
     }
 
-    /// Signs the replies, compresses as negotiated, and seals the whole for the session `seal`.
+    /// Signs the replies, compresses them (`chained`, if negotiated), and seals the whole for the
+    /// session `seal`.
     /// Returns the frame, ready to be sent. Signatures cover the uncompressed messages ([MS-SMB2]
     /// 3.3.4.1).
     ///
@@ -241,7 +247,7 @@ impl ReplyFrame {
         mut self,
         channels: &mut HashMap<SessionId, Channel>,
         seal: Option<SessionId>,
-        compression: Option<(Algorithms, bool)>,
+        chained: bool,
     ) -> Result<Vec<u8>, NtStatus> {
         self.pad_last();
         if seal.is_some() {
@@ -259,7 +265,7 @@ impl ReplyFrame {
                 }
             }
         }
-        self.compress(compression);
+        self.compress(chained);
         if let Some(session) = seal {
             let ticket = channels
                 .get_mut(&session)
@@ -273,8 +279,8 @@ impl ReplyFrame {
         Ok(self.out)
     }
 
-    fn compress(&mut self, compression: Option<(Algorithms, bool)>) {
-        let (Some((algorithms, chained)), Some(from)) = (compression, self.compress_from) else {
+    fn compress(&mut self, chained: bool) {
+        let Some((from, algorithms)) = self.compress_from else {
             return;
         };
         let messages = &self.out[self.start..];

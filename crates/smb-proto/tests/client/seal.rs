@@ -55,6 +55,7 @@ pub(crate) const ALGORITHMS: Algorithms = Algorithms {
     lz4: true,
     lznt1: false,
     pattern_v1: true,
+    zstd: false,
 };
 
 /// Builds a frame of messages.

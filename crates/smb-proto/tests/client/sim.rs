@@ -3,7 +3,7 @@
 
 use crate::peer::{Grant, Setup};
 use crate::world::{World, anything, config, jobs, login};
-use ropeway_smb_proto::client::{Config, Encryption, EndReason, Event, Signing};
+use ropeway_smb_proto::client::{CompressionOffer, Config, Encryption, EndReason, Event, Signing};
 use ropeway_smb_proto::crypto::{Cipher, SigningAlgorithm};
 use ropeway_smb_wire::negotiate::Dialect;
 
@@ -60,7 +60,7 @@ pub(crate) fn ways() -> Vec<(Config, Setup)> {
     let mut demanded = ways.last().unwrap().clone();
     demanded.1.encrypt_data = true;
     ways.push(demanded.clone());
-    demanded.0.compression = true;
+    demanded.0.compression = CompressionOffer::On;
     demanded.1.compression = true;
     ways.push(demanded.clone());
     demanded.0.encryption = Off;

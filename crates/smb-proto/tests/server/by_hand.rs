@@ -2,6 +2,7 @@
 
 use crate::line::Line;
 use crate::world::server_config;
+use ropeway_smb_proto::compression::{Algorithms, compress};
 use ropeway_smb_proto::server::Config;
 use ropeway_smb_wire::header::{Command, FLAGS_OFFSET, HEADER_LEN, HeaderFlags};
 use ropeway_smb_wire::negotiate::{
@@ -112,6 +113,11 @@ fn compression_is_negotiated_in_the_clients_order() {
         ),
         (plain, vec![One::LZ4, One::LZNT1], vec![One::LZ4, One::LZNT1]),
         (plain, vec![One::LZNT1, unknown, One::LZNT1], vec![One::LZNT1]),
+        (
+            chained,
+            vec![One::OWN_ZSTD, One::OWN_BY_LINE],
+            vec![One::OWN_ZSTD, One::OWN_BY_LINE],
+        ),
         (chained, vec![unknown], vec![One::NONE]),
         (plain, vec![One::NONE], vec![One::NONE]),
     ] {
@@ -201,6 +207,26 @@ fn what_a_client_cannot_have() {
     });
     assert_eq!(dialect, DialectRevision::Dialect(Dialect::Smb302));
     assert_eq!(lists, []);
+}
+
+/// The decoder of Zstandard is C, so nothing reaches it before a login.
+#[test]
+fn zstandard_is_for_clients_that_have_logged_in() {
+    use contexts::CompressionAlgorithm as One;
+    let wish = Context::Compression {
+        flags: CompressionFlags::CHAINED,
+        algorithms: vec![One::OWN_ZSTD, One::LZ4],
+    };
+    let mut line = Line::new(server_config());
+    let contexts = vec![integrity(HashAlgorithm::SHA_512), wish];
+    let status = negotiate(&mut line, vec![Dialect::Smb311], contexts);
+    assert_eq!(status, Some(NtStatus::SUCCESS));
+    let message = line.message(Command::SessionSetup, |w| w.zeros(10_000));
+    for (algorithm, is_accepted) in [(One::OWN_ZSTD, false), (One::LZ4, true)] {
+        let mut bytes = compress(Algorithms::from_wire(&[algorithm]), true, 64, &message).unwrap();
+        let opened = line.served.protocol.open_frame(&mut bytes);
+        assert_eq!(opened.is_ok(), is_accepted, "{algorithm:?}");
+    }
 }
 
 /// Scenario Signing: there is no key yet, so a signed NEGOTIATE is refused ([MS-SMB2] 3.3.5.2.4). The next one is

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropeway_block::{Block, Pool};
-use ropeway_smb_proto::client::{self, Compound, Encryption, Operation};
+use ropeway_smb_proto::client::{self, Compound, CompressionOffer, Encryption, Operation};
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_proto::server::{Config, Sessions};
 use ropeway_smb_wire::header::Command;
@@ -35,7 +35,7 @@ fn noise(offset: u64, buffer: &mut [u8]) {
     }
 }
 
-fn world(compression: bool, encryption: Encryption, config: Config) -> (World, Sessions, TreeId) {
+fn world(compression: CompressionOffer, encryption: Encryption, config: Config) -> (World, Sessions, TreeId) {
     let client = client::Config {
         compression,
         encryption,
@@ -96,11 +96,23 @@ fn reads_are_compressed_if_both_ends_support_it() {
         compression: Algorithms::default(),
         ..server_config()
     };
+    let of_others = Config {
+        compression: Algorithms {
+            zstd: false,
+            ..server_config().compression
+        },
+        ..server_config()
+    };
+    use CompressionOffer::{Off, On, OwnEnds};
     for encryption in [Encryption::Off, Encryption::Required] {
         for (wants, config, is_shorter) in [
-            (true, server_config(), true),
-            (false, server_config(), false),
-            (true, without.clone(), false),
+            (On, server_config(), true),
+            (OwnEnds, server_config(), true),
+            (Off, server_config(), false),
+            (On, without.clone(), false),
+            (OwnEnds, without.clone(), false),
+            (On, of_others.clone(), true),
+            (OwnEnds, of_others.clone(), false),
         ] {
             let (mut world, mut sessions, tree) = world(wants, encryption, config);
             for offset in [0, 77] {
@@ -108,7 +120,12 @@ fn reads_are_compressed_if_both_ends_support_it() {
                 let (blocks, received) = fetch(&mut world, &mut sessions, compound);
                 assert_eq!(blocks[0][..], expected(half, offset, LENGTH));
                 let bound = LENGTH * 5 / 8;
-                assert_eq!(received < bound, is_shorter, "{received} {encryption:?} {wants}");
+                assert_eq!(world.client.saved().bytes > 0, is_shorter, "{wants:?}");
+                assert_eq!(
+                    received < bound,
+                    is_shorter,
+                    "{received} {encryption:?} {wants:?}"
+                );
             }
         }
     }
@@ -118,7 +135,7 @@ fn reads_are_compressed_if_both_ends_support_it() {
 #[test]
 fn compounds_are_compressed_too() {
     for encryption in [Encryption::Off, Encryption::Required] {
-        let (mut world, mut sessions, tree) = world(true, encryption, server_config());
+        let (mut world, mut sessions, tree) = world(CompressionOffer::On, encryption, server_config());
         let operations = vec![echo(), read(tree, 3, 50_000), read(tree, 9, 70_001), echo()];
         let compound = Compound {
             operations,
@@ -133,7 +150,7 @@ fn compounds_are_compressed_too() {
 
 #[test]
 fn noise_and_short_reads_are_not_compressed() {
-    let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
+    let (mut world, mut sessions, tree) = world(CompressionOffer::On, Encryption::Off, server_config());
     world.served.content = noise;
     for (offset, length) in [(0, 1 << 18), (1, 100), (5, 5000)] {
         let compound = Compound::one(read(tree, offset, length));
@@ -148,7 +165,7 @@ fn noise_and_short_reads_are_not_compressed() {
 #[test]
 fn a_changed_compressed_reply_ends_the_connection() {
     for at in [9, 40, 100, 1000, 30_000] {
-        let (mut world, mut sessions, tree) = world(true, Encryption::Off, server_config());
+        let (mut world, mut sessions, tree) = world(CompressionOffer::On, Encryption::Off, server_config());
         world
             .client
             .submit(Compound::one(read(tree, 0, 1 << 16)))

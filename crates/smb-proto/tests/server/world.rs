@@ -8,7 +8,7 @@ use std::time::Duration;
 use ropeway_smb_proto::auth::ntlm::{Credentials, NtlmClient, NtlmEntropy, ServerNames, nt_hash};
 use ropeway_smb_proto::auth::spnego::SpnegoClient;
 use ropeway_smb_proto::client::{self, Compound as Requests, Event, Operation, Reply, Ticket};
-use ropeway_smb_proto::compression::{Algorithms, CompressionSampler};
+use ropeway_smb_proto::compression::{Algorithms, CompressionLevel, CompressionSampler};
 use ropeway_smb_proto::secret::{NtHash, Password};
 use ropeway_smb_proto::server::{
     Accounts, Admitted, CompoundState, Config, Connection, ConnectionId, ConnectionOutcome, PeerMisbehaved,
@@ -52,6 +52,7 @@ pub(crate) fn server_config() -> Config {
             lz4: true,
             lznt1: true,
             pattern_v1: true,
+            zstd: true,
         },
         io_max: 1 << 20,
         credits_max: 512,
@@ -265,8 +266,11 @@ impl Served {
                 )
                 .unwrap();
                 if read.flags.contains(ReadFlags::REQUEST_COMPRESSED) {
-                    let algorithms = self.protocol.negotiated().unwrap().compression();
-                    out.compress_payload(count, |data| self.sampler.is_worthwhile(algorithms, data));
+                    let both = self.protocol.negotiated().unwrap().compression();
+                    let algorithms = both.at(CompressionLevel::Strong).algorithms;
+                    out.compress_payload(algorithms, count, |data| {
+                        self.sampler.is_worthwhile(algorithms, data)
+                    });
                 }
             }
             _ => self.refuse(request, NtStatus::NOT_SUPPORTED, out),

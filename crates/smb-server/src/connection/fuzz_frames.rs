@@ -72,7 +72,9 @@ impl Driver {
                 continue;
             }
             // Only frames after the login may be compressed.
-            reply.compress_payload(length, |_| is_protected);
+            let both = self.protocol.negotiated().map(|both| both.compression());
+            let algorithms = both.unwrap_or_default().algorithms;
+            reply.compress_payload(algorithms, length, |_| is_protected && !algorithms.is_empty());
             let mut finished = self.protocol.finish(reply, sealed)?;
             reply_mutator.mutate_frame(&mut finished);
             self.output.push(finished);

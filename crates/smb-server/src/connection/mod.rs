@@ -13,6 +13,7 @@ mod frames;
 #[cfg(feature = "fuzzing")]
 mod fuzz_frames;
 mod input;
+mod line;
 mod login;
 mod messages;
 mod output;
@@ -34,6 +35,7 @@ use self::breaks::SentBreaks;
 use self::error::DriverError;
 use self::execute::OffloadedWrite;
 use self::input::{Input, Received};
+use self::line::LineWatch;
 use self::output::Output;
 use self::pending::PendingRequest;
 use crate::login::throttle::{LoginAttempt, LoginThrottle};
@@ -105,6 +107,7 @@ pub(super) struct Driver {
     /// Something was received since buffers were last freed.
     is_used: bool,
     sent_breaks: SentBreaks,
+    line: LineWatch,
     /// What the requests of the last session are counted in.
     figures: Option<(SessionId, Arc<SessionFigures>)>,
     /// The session whose LOGOFF is being answered; the response needs its key.
@@ -152,6 +155,7 @@ impl Driver {
             stopped: false,
             is_used: false,
             sent_breaks: SentBreaks::default(),
+            line: LineWatch::default(),
             figures: None,
             logging_off: None,
             #[cfg(feature = "fuzzing")]
@@ -217,6 +221,7 @@ impl Driver {
             }
             self.sent_breaks.lift_limit(self.socket.as_fd());
             self.output.send(&self.socket)?;
+            self.line.look(self.socket.as_fd(), &mut self.protocol);
             self.check_send_timeout()?;
             if self.resume()? {
                 continue;

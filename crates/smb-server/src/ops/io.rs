@@ -109,11 +109,11 @@ pub(super) fn read(context: &mut Context<'_>) -> Outcome {
     Ok(Execution::Replied)
 }
 
-/// Returns the algorithms for the reply: those negotiated, if the client asks for compression
-/// ([MS-SMB2] 3.3.5.12).
+/// Returns the algorithms for the reply: of those negotiated what suits the line, if the client asks
+/// for compression ([MS-SMB2] 3.3.5.12).
 fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
     match context.protocol.negotiated() {
-        Some(both) if request.flags.contains(ReadFlags::REQUEST_COMPRESSED) => both.compression(),
+        Some(both) if request.flags.contains(ReadFlags::REQUEST_COMPRESSED) => both.reply_compression(),
         _ => Algorithms::default(),
     }
 }
@@ -122,7 +122,7 @@ fn compression(context: &Context<'_>, request: &ReadRequest) -> Algorithms {
 fn compress(frame: &mut ReplyFrame, open: &Open, compression: Algorithms, count: u64) {
     if count > 0 && !compression.is_empty() {
         // At most the length of a frame.
-        frame.compress_payload(count as usize, |data| {
+        frame.compress_payload(compression, count as usize, |data| {
             open.state.sampler.is_worthwhile(compression, data)
         });
     }

@@ -7,7 +7,8 @@ use std::path::Path;
 use ropeway_block::Pool;
 use ropeway_peers::{Dissection, Recorder, or_skip};
 use ropeway_smb_client::{
-    Client, ClientOptions, Encryption, Endpoint, FileAttributes, Login, PutSmall, Share, Signing, Text,
+    Client, ClientOptions, CompressionOffer, Encryption, Endpoint, FileAttributes, Login, PutSmall, Share,
+    Signing, Text,
 };
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_wire::bare::CancelRequest;
@@ -144,6 +145,7 @@ fn dissected(folder: &Path, talk: impl FnOnce(&Recorder)) -> Result<Dissection, 
             lz4: false,
             lznt1: true,
             pattern_v1: true,
+            zstd: false,
         };
     });
     let recorder = Recorder::start(serve.address).unwrap();
@@ -182,7 +184,10 @@ async fn the_own_client_in_every_dialect() {
             dialects: dialect..=dialect,
             signing: Signing::Required,
             encryption,
-            compression,
+            compression: match compression {
+                true => CompressionOffer::On,
+                false => CompressionOffer::Off,
+            },
             ..ClientOptions::default()
         };
         let folder = tempfile::tempdir().unwrap();

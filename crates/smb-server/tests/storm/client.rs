@@ -10,7 +10,8 @@ use ropeway_block::Pool;
 use ropeway_copy::{Delete, Job, JobSpec, Options, Root};
 use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_smb_client::{
-    Client, ClientOptions, Encryption, Endpoint, Error, Login, Share, SmbTree, SmbTreeOptions, Text,
+    Client, ClientOptions, CompressionOffer, Encryption, Endpoint, Error, Login, Share, SmbTree,
+    SmbTreeOptions, Text,
 };
 use ropeway_smb_proto::compression::Algorithms;
 use ropeway_smb_server::{Server, ServerHandle};
@@ -54,6 +55,7 @@ impl MutatingServer {
             lz4: !lznt1,
             lznt1,
             pattern_v1: true,
+            zstd: !lznt1,
         };
         options.io_threads = 2;
         options.reply_mutator = Some(Arc::clone(&mutator) as _);
@@ -85,6 +87,11 @@ impl Drop for MutatingServer {
 fn client_options(random: &mut Random) -> (ClientOptions, &'static str) {
     let sealed = random.percent(50);
     let compression = random.percent(50);
+    let offer = match (compression, random.percent(60)) {
+        (false, _) => CompressionOffer::Off,
+        (true, false) => CompressionOffer::OwnEnds,
+        (true, true) => CompressionOffer::On,
+    };
     let dialects = match random.below(8) {
         0 => Dialect::Smb202..=Dialect::Smb210,
         1 | 2 => Dialect::Smb300..=Dialect::Smb302,
@@ -105,7 +112,7 @@ fn client_options(random: &mut Random) -> (ClientOptions, &'static str) {
             true => Encryption::Required,
             false => Encryption::Off,
         },
-        compression,
+        compression: offer,
         channels_max: 1,
         timeout: TIMEOUT,
         ..ClientOptions::default()

@@ -32,18 +32,41 @@ fn lznt1_literals(data: &[u8]) -> Vec<u8> {
     out
 }
 
-fn pick(random: &mut Random, algorithms: Algorithms) -> Option<CompressionAlgorithm> {
-    match (algorithms.lz4, algorithms.lznt1) {
-        (true, true) if random.percent(50) => Some(CompressionAlgorithm::LZ4),
-        (_, true) => Some(CompressionAlgorithm::LZNT1),
-        (true, false) => Some(CompressionAlgorithm::LZ4),
-        (false, false) => None,
+/// Returns a Zstandard frame that holds `data` in raw blocks ([RFC 8878] 3.1.1).
+fn zstd_literals(data: &[u8]) -> Vec<u8> {
+    // The magic number; a single segment with a content size of 4 bytes.
+    let mut out = vec![0x28, 0xB5, 0x2F, 0xFD, 0xA0];
+    out.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    let mut rest = data;
+    loop {
+        let (block, after) = rest.split_at(rest.len().min(100_000));
+        let header = (block.len() as u32) << 3 | u32::from(after.is_empty());
+        out.extend_from_slice(&header.to_le_bytes()[..3]);
+        out.extend_from_slice(block);
+        rest = after;
+        if rest.is_empty() {
+            return out;
+        }
     }
+}
+
+fn pick(random: &mut Random, algorithms: Algorithms) -> Option<CompressionAlgorithm> {
+    let has = [
+        (CompressionAlgorithm::LZ4, algorithms.lz4),
+        (CompressionAlgorithm::LZNT1, algorithms.lznt1),
+        (CompressionAlgorithm::OWN_ZSTD, algorithms.zstd),
+    ];
+    let those: Vec<_> = has
+        .into_iter()
+        .filter_map(|(algorithm, has)| has.then_some(algorithm))
+        .collect();
+    (!those.is_empty()).then(|| those[random.below(those.len())])
 }
 
 fn literals(algorithm: CompressionAlgorithm, data: &[u8]) -> Vec<u8> {
     match algorithm {
         CompressionAlgorithm::LZ4 => lz4_literals(data),
+        CompressionAlgorithm::OWN_ZSTD => zstd_literals(data),
         _ => lznt1_literals(data),
     }
 }

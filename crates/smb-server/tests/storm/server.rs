@@ -48,6 +48,7 @@ pub(crate) fn options(share: &Path, mut random: Random) -> ServerOptions {
         lz4: true,
         lznt1: true,
         pattern_v1: true,
+        zstd: true,
     };
     // The same in every run.
     let count = AtomicU64::new(random.next());

@@ -57,6 +57,7 @@ impl SessionKind {
                     lz4: random.percent(60),
                     lznt1: random.percent(60),
                     pattern_v1: true,
+                    zstd: random.percent(50),
                 };
                 (algorithms, random.percent(70))
             });
@@ -107,6 +108,7 @@ impl SessionKind {
             (Wire::LZ4, algorithms.lz4),
             (Wire::LZNT1, algorithms.lznt1),
             (Wire::PATTERN_V1, algorithms.pattern_v1),
+            (Wire::OWN_ZSTD, algorithms.zstd),
         ]
         .into_iter()
         .filter_map(|(algorithm, has)| has.then_some(algorithm))

@@ -163,10 +163,10 @@ fn described(info: &ConnectionInfo) -> String {
         (None, Some(signing)) => format!("signed with {signing:?}"),
         (None, None) => "neither signed nor encrypted".to_owned(),
     };
-    let compression = if info.compression {
-        ", compression negotiated"
-    } else {
-        ""
+    let compression = match (info.compression.is_some(), info.compression.by_line) {
+        (true, false) => ", compression negotiated",
+        (true, true) => ", compression if the line is slow",
+        (false, _) => "",
     };
     let connections = match info.channels {
         1 => "one connection at the start".to_owned(),

@@ -18,6 +18,7 @@ const ALL: Algorithms = Algorithms {
     lz4: true,
     lznt1: true,
     pattern_v1: true,
+    zstd: false,
 };
 
 /// Logs in with compression, chained or not.
