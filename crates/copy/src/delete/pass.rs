@@ -445,6 +445,7 @@ impl<'a> Pass<'a> {
             found.first.push(path.clone());
         }
         found.add(Some(metadata));
+        self.context.extra_files.add(path, Some(metadata));
         let mut folders = Vec::new();
         if metadata.is_dir() {
             folders.push((path.clone(), volume_of(metadata), above, Held::default()));
@@ -473,6 +474,7 @@ impl<'a> Pass<'a> {
                         continue;
                     }
                     found.add(metadata);
+                    self.context.extra_files.add(&child, metadata);
                     if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir())
                         && let Ok(held) = self.removal.backlog.hold(&child)
                     {

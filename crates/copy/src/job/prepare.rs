@@ -10,6 +10,7 @@ use ropeway_vfs::{CacheMode, Tree};
 use tokio_util::sync::CancellationToken;
 
 use crate::delete::copied_nodes::CopiedNodes;
+use crate::delete::extra_files::ExtraFiles;
 use crate::durable::control::DurabilityControl;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
@@ -98,6 +99,7 @@ pub(crate) async fn prepare(
         listed_paths: ListedPaths::default(),
         link_table: LinkTable::default(),
         delete_guard: Mutex::default(),
+        extra_files: ExtraFiles::default(),
         kept_versions: KeptVersions::default(),
         config,
         cancel,
