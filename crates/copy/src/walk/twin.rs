@@ -138,8 +138,9 @@ impl Twin {
             Err(error) if error.kind == ErrorKind::Tampered => return Err(error),
             digest => digest.ok().flatten(),
         };
+        let has_digest = digest.is_some();
         let found = digest.and_then(|digest| Some((entries_of(&*digest, &twin)?, digest.origin())));
-        self.balance.weigh(found.is_some());
+        self.balance.weigh(has_digest.then_some(found.is_some()));
         let Some((entries, origin)) = found else {
             return Ok(None);
         };
