@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 
-use ropeway_copy::{DeltaMode, JobSpec, Options, Outcome, Status};
+use ropeway_copy::{Delete, DeltaMode, JobSpec, Options, Outcome, Status};
 use ropeway_vfs::memory::{FarChunks, MemoryTree};
 use ropeway_vfs::{Capabilities, MetadataChange, RelPath, Timestamp, Tree};
 
@@ -169,5 +169,83 @@ async fn a_fast_line_sends_everything_once() {
             sent == new.len() as u64 || outcome.summary.bytes_reused > 0,
             "{sent}"
         );
+    }
+}
+
+/// Mirrors a source in which a file of 3 MiB was moved to where the target does not have it. `there` is what the
+/// target still has in its old place.
+async fn mirror_moved(up: bool, to: &str, (there, options): (&[u8], Options)) -> (Outcome, Arc<MemoryTree>) {
+    let content = noise(7, SIZE);
+    let (near, far) = (MemoryTree::new(), far(FarChunks::True));
+    let (source, target) = if up { (near, far) } else { (far, near) };
+    source.insert_file(&path(to), &content).unwrap();
+    target.insert_file(&path("to/old/disk"), there).unwrap();
+    let aged = MetadataChange {
+        modified: Some(Timestamp(1_600_000_000_000_000_000)),
+        ..Default::default()
+    };
+    source.set_metadata(&path(to), &aged).await.unwrap();
+    target.set_metadata(&path("to/old/disk"), &aged).await.unwrap();
+    let (source, target) = (Arc::new(source), Arc::new(target));
+    let spec = JobSpec::whole(source, target.clone(), path("to"), options);
+    let (outcome, events) = spec.run().await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    assert!(target.content(&path(&format!("to/{to}"))).unwrap() == content);
+    (outcome, target)
+}
+
+fn mirror() -> Options {
+    Options {
+        delete: Some(Delete::default()),
+        preflight: true,
+        ..Options::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_moved_is_not_sent_again() {
+    let content = noise(7, SIZE);
+    for up in [true, false] {
+        // In a folder that is new, and in one that both ends have.
+        for to in ["new/deep/disk", "disk", "old/renamed"] {
+            let (outcome, target) = mirror_moved(up, to, (&content, mirror())).await;
+            assert_eq!(outcome.summary.counters.bytes_sent, 0, "up {up}, {to}");
+            assert_eq!(outcome.summary.bytes_reused, SIZE as u64, "up {up}, {to}");
+            assert!(
+                target.content(&path("to/old/disk")).is_err(),
+                "it was deleted there"
+            );
+        }
+    }
+}
+
+/// Size and time are a guess. The content decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_file_of_the_same_size_and_time_is_not_taken_for_it() {
+    let content = noise(7, SIZE);
+    let mut nearly = content.clone();
+    nearly[2_000_000] ^= 1;
+    for up in [true, false] {
+        let (outcome, _) = mirror_moved(up, "new/disk", (&noise(8, SIZE), mirror())).await;
+        assert_eq!(outcome.summary.counters.bytes_sent, SIZE as u64);
+        let (outcome, _) = mirror_moved(up, "new/disk", (&nearly, mirror())).await;
+        let sent = outcome.summary.counters.bytes_sent;
+        assert!((1..400_000).contains(&sent), "{sent}");
+    }
+}
+
+/// What stays on the target is nothing that was moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_mirror_looks_for_what_was_moved() {
+    let content = noise(7, SIZE);
+    let off = Options {
+        delta: DeltaMode::Off,
+        ..mirror()
+    };
+    for options in [Options::default(), off] {
+        let is_mirror = options.delete.is_some();
+        let (outcome, target) = mirror_moved(true, "new/disk", (&content, options)).await;
+        assert_eq!(outcome.summary.counters.bytes_sent, SIZE as u64);
+        assert_eq!(target.content(&path("to/old/disk")).is_ok(), !is_mirror);
     }
 }

@@ -41,7 +41,7 @@ impl Share {
             };
             match self.inner().run(replay, 0, build).await {
                 Ok(completed) => match refusal_cause(&completed.replies) {
-                    RefusalCause::Request => return done(completed),
+                    RefusalCause::Request => return done(self, completed),
                     RefusalCause::Compound => self.close_left_open(&completed),
                 },
                 // The server takes no compounds, as is known by now.
@@ -158,7 +158,8 @@ struct WholeCompound<'a, S> {
 impl<S: CompoundSteps> BuildRequest for WholeCompound<'_, S> {
     fn operations(&mut self, tree: &Tree) -> Result<Vec<Operation>> {
         let inner = self.share.inner();
-        let create = inner.create(tree, self.path, self.open, Default::default(), Vec::new());
+        let contexts = inner.private.query(tree).into_iter().collect();
+        let create = inner.create(tree, self.path, self.open, Default::default(), contexts);
         let mut operations = vec![create];
         operations.extend(self.steps.all(tree.id, FileId::RELATED)?);
         operations.push(ops::close(tree.id, FileId::RELATED, self.steps.wants_size()));
@@ -179,13 +180,14 @@ pub(crate) struct CompoundOutcome {
     pub(crate) size: Option<u64>,
 }
 
-fn done(completed: Completed) -> Result<CompoundOutcome> {
+fn done(share: &Share, completed: Completed) -> Result<CompoundOutcome> {
     let mut replies = completed.replies;
     let created = {
         let reply = first(&replies)?;
         check("open", reply)?;
         Created::from_wire(&CreateResponse::decode(&mut reply.body())?)
     };
+    share.inner().private.learn(&completed.tree, created.private);
     replies.remove(0);
     // A server may find only at CLOSE that it cannot delete the file, or cannot write what it
     // accepted.

@@ -180,6 +180,10 @@ impl Directory {
         completed: &Completed,
     ) -> Result<Self> {
         let inner = Arc::new(HandleInner::new(share, path, open, durability, completed)?);
+        share
+            .inner()
+            .private
+            .learn(&completed.tree, inner.created.private);
         Ok(Self::of(Handle { inner }, pattern, completed.session.number))
     }
 

@@ -1,6 +1,6 @@
 //! Private controls: what this project's server does for this client alone (docs/adr/0033).
 //!
-//! The first CREATE on a tree connection that returns a handle asks by a create context. Servers
+//! The first CREATE on a tree connection that succeeds asks by a create context. Servers
 //! that do not know the context ignore it, so asking costs neither a round trip nor a request.
 
 use std::ops::Range;

@@ -34,6 +34,7 @@ pub mod descent;
 pub mod error;
 pub mod event;
 pub mod external;
+pub mod folder_digest;
 pub mod gate;
 pub mod memory;
 pub mod metadata;
@@ -52,6 +53,7 @@ pub use clock::{Clock, VirtualClock};
 pub use content_hash::{ContentHash, ContentHasher, HashAlgorithm};
 pub use descent::{Ancestry, DuplicateFolders, Origin, holder_of, prove_child};
 pub use error::{End, EndError, Error, ErrorKind, Op, Result, Verdict};
+pub use folder_digest::FolderDigest;
 pub use memory::MemoryTree;
 pub use metadata::{
     Capabilities, DirEntry, FileId, Kind, Loss, Metadata, MetadataChange, Owner, Preserve, SDDL_XATTR,

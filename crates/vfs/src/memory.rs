@@ -14,6 +14,7 @@
 mod claim;
 mod content;
 mod crash;
+mod digest;
 mod far;
 mod file;
 mod listing;
@@ -53,6 +54,8 @@ struct Shared {
     discard: bool,
     /// What the tree says about chunks, if it is a far end.
     far: Option<FarChunks>,
+    /// Whether it has digests of its folders, as a far end.
+    has_digests: bool,
     crash_model: bool,
     volume: u64,
     state: Mutex<State>,
@@ -118,6 +121,7 @@ impl MemoryTree {
                 space_total: None,
                 discard: false,
                 far: None,
+                has_digests: false,
                 crash_model: false,
                 volume: VOLUMES.fetch_add(1, Ordering::Relaxed),
                 state: Mutex::new(State::new()),
@@ -170,6 +174,12 @@ impl MemoryTree {
     #[must_use]
     pub fn with_far_content(self, far: FarChunks) -> Self {
         self.configured(|shared| shared.far = Some(far))
+    }
+
+    /// Makes the tree a far end that has digests of its folders. Its capabilities stay as they are.
+    #[must_use]
+    pub fn with_folder_digests(self) -> Self {
+        self.configured(|shared| shared.has_digests = true)
     }
 
     fn configured(mut self, change: impl FnOnce(&mut Shared)) -> Self {

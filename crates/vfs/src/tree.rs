@@ -20,6 +20,7 @@ use crate::claim::{self, Claim, ClaimAbove};
 use crate::content_hash::{ContentHash, HashAlgorithm};
 use crate::descent::Origin;
 use crate::error::{EndError, Error, ErrorKind, Op, Result};
+use crate::folder_digest::FolderDigest;
 use crate::metadata::{Capabilities, DirEntry, Loss, Metadata, MetadataChange, Preserve, Xattr};
 use crate::path::{Name, RelPath};
 use crate::small::{self, GetSmall, GotSmall, PutSmall};
@@ -239,6 +240,13 @@ pub trait Tree: Send + Sync + 'static {
 
     /// Starts listing a folder.
     fn list<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Box<dyn Listing>>>;
+
+    /// Asks for a digest of a folder. `None` where the tree has none, or none that stands for the
+    /// listing: list the folder then.
+    fn folder_digest<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Option<Box<dyn FolderDigest>>>> {
+        let _ = dir;
+        Box::pin(async { Ok(None) })
+    }
 
     /// Opens a regular file.
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>>;

@@ -24,8 +24,10 @@ use crate::check::spec::{CheckOutcome, CheckSpec, Difference, Side, item_error};
 use crate::job::options::is_temporary;
 use crate::job::report::EventSink;
 use crate::journal::token::token_of;
-use crate::walk::list_ahead::{CHUNK, FOLDERS_MAX, ListAhead};
+use crate::walk::balance::Balance;
+use crate::walk::list_ahead::{AHEAD_NAMED_MAX, CHUNK, ListAhead};
 use crate::walk::standing::Standing;
+use crate::walk::twin::Twins;
 
 /// Largest number of entries of a target folder that are kept to be matched: some 400 bytes each,
 /// so 16 MiB.
@@ -79,10 +81,18 @@ struct Place {
 impl Check {
     pub(super) fn new(spec: CheckSpec, sink: EventSink, names: NameMap, rules: Rules) -> Self {
         let spec = Arc::new(spec);
+        let twins = match rules.checksum || rules.sizes_unknown {
+            true => Twins::default(),
+            false => Twins::between(
+                (&spec.source, &spec.source_path),
+                (&spec.target, &spec.target_path),
+                &Balance::default(),
+            ),
+        };
         Self {
             contents: Arc::new(Contents::new(&spec, rules)),
-            left_listings: ListAhead::of(&spec.source),
-            right_listings: ListAhead::of(&spec.target),
+            left_listings: ListAhead::of(&spec.source).with_twin(twins.of_source),
+            right_listings: ListAhead::of(&spec.target).with_twin(twins.of_target),
             spec,
             sink,
             names,
@@ -181,7 +191,7 @@ impl Check {
 
     /// Begins the listings of the folders that are compared next.
     fn list_ahead(&mut self, stack: &[Place]) {
-        let next = || stack.iter().rev().take(FOLDERS_MAX);
+        let next = || stack.iter().rev().take(AHEAD_NAMED_MAX);
         let (left, right) = (&self.spec.source_path, &self.spec.target_path);
         self.left_listings
             .want(next().map(|place| left.join_path(&place.left)));

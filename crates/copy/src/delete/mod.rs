@@ -2,7 +2,7 @@
 //!
 //! [`mirror`] begins deletions, [`pass`] finds what the source does not have, [`remove`] removes it
 //! or moves it to the backup, except what [`protection`] names. [`clear`] and [`unseen`] remove
-//! what no user ever saw. [`moved`] removes the sources of a move.
+//! what no user ever saw. [`extra_files`] remembers what will be removed. [`moved`] removes the sources of a move.
 //!
 //! Invariants:
 //! * The guard is asked before a pass and before each node.
@@ -13,6 +13,7 @@
 pub(crate) mod above;
 pub(crate) mod clear;
 pub(crate) mod copied_nodes;
+pub(crate) mod extra_files;
 pub(crate) mod guard;
 pub(crate) mod mirror;
 pub(crate) mod moved;

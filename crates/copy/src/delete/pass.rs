@@ -15,7 +15,8 @@ use crate::job::context::Context;
 use crate::job::options::is_temporary;
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
-use crate::walk::list_ahead::{FOLDERS_MAX, ListAhead};
+use crate::walk::list_ahead::{AHEAD_NAMED_MAX, ListAhead};
+use crate::walk::twin::Twins;
 
 /// What a pass examines. Paths are relative to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +107,7 @@ impl<'a> Pass<'a> {
             true => root.root.source.metadata(&root.whole.0).await.ok(),
             false => None,
         };
+        let twins = Twins::of(&context.config, root);
         Self {
             context,
             root,
@@ -114,8 +116,8 @@ impl<'a> Pass<'a> {
             is_doubtful: AtomicBool::new(false),
             source_volume: source_volume.as_ref().and_then(volume_of),
             removal: Removal::new(context, root),
-            sources: Mutex::new(ListAhead::of(&root.root.source)),
-            targets: Mutex::new(ListAhead::of(&context.config.target)),
+            sources: Mutex::new(ListAhead::of(&root.root.source).with_twin(twins.of_source)),
+            targets: Mutex::new(ListAhead::of(&context.config.target).with_twin(twins.of_target)),
         }
     }
 
@@ -169,7 +171,7 @@ impl<'a> Pass<'a> {
 
     /// Begins the listings of the folders that are examined next.
     fn list_ahead(&self, folders: &[Place]) {
-        let next = || folders.iter().rev().take(FOLDERS_MAX);
+        let next = || folders.iter().rev().take(AHEAD_NAMED_MAX);
         let (source, target) = &self.root.whole;
         self.sources
             .lock()
@@ -443,6 +445,7 @@ impl<'a> Pass<'a> {
             found.first.push(path.clone());
         }
         found.add(Some(metadata));
+        self.context.extra_files.add(path, Some(metadata));
         let mut folders = Vec::new();
         if metadata.is_dir() {
             folders.push((path.clone(), volume_of(metadata), above, Held::default()));
@@ -471,6 +474,7 @@ impl<'a> Pass<'a> {
                         continue;
                     }
                     found.add(metadata);
+                    self.context.extra_files.add(&child, metadata);
                     if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir())
                         && let Ok(held) = self.removal.backlog.hold(&child)
                     {

@@ -14,6 +14,7 @@ use ropeway_vfs::{End, Error, HashAlgorithm, RelPath};
 use tokio_util::sync::CancellationToken;
 
 use crate::delete::copied_nodes::CopiedNodes;
+use crate::delete::extra_files::ExtraFiles;
 use crate::durable::control::DurabilityControl;
 use crate::job::config::JobConfig;
 use crate::job::outcome::Fatal;
@@ -45,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) delete_guard: Mutex<Option<DeleteGuard>>,
     /// Files that are overwritten in place and whose old content is kept.
     pub(crate) kept_versions: KeptVersions,
+    /// Files that the mirror will delete.
+    pub(crate) extra_files: ExtraFiles,
     /// The nodes that a move has copied.
     pub(crate) copied_nodes: CopiedNodes,
     /// Folders that the counting walk listed for the copying walk.

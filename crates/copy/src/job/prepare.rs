@@ -10,6 +10,7 @@ use ropeway_vfs::{CacheMode, Tree};
 use tokio_util::sync::CancellationToken;
 
 use crate::delete::copied_nodes::CopiedNodes;
+use crate::delete::extra_files::ExtraFiles;
 use crate::durable::control::DurabilityControl;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
@@ -30,8 +31,10 @@ use crate::sweep::temporaries::Temporaries;
 use crate::transfer::link_table::LinkTable;
 use crate::transfer::pipeline::SmallFilePipeline;
 use crate::verify::hashes::Hashes;
+use crate::walk::balance::Balance;
 use crate::walk::listed::ListedPaths;
 use crate::walk::listing_cache::ListingCache;
+use crate::walk::twin::may_digest;
 
 /// Largest number of blocks in flight that the tuner may choose.
 const DEPTH_MAX: usize = 12;
@@ -67,12 +70,14 @@ pub(crate) async fn prepare(
     let durability = durability_of(&options, &*target);
     let (journal, nonce) = begin_journal(journal, &environment, durability.names_are_durable()).await?;
     let tree_dirty = options.durability != Durability::None && target.capabilities().page_cache;
+    let hashes = hashes_of(&options, &environment, journal.as_ref(), nonce)?;
+    let is_resumed = journal.as_ref().is_some_and(|journal| journal.memory().resumed());
+    let may_digest = may_digest(&options, hashes.as_ref(), is_resumed);
     let roots: Vec<_> = roots
         .into_iter()
         .zip(0..)
-        .map(|(root, index)| Arc::new(job_root(root, index, &*target, &options)))
+        .map(|(root, index)| Arc::new(job_root(root, index, &*target, &options, may_digest)))
         .collect();
-    let hashes = hashes_of(&options, &environment, journal.as_ref(), nonce)?;
     let resources = resources_of(&*target, &roots, &options, pool);
     let config = JobConfig {
         target,
@@ -94,6 +99,7 @@ pub(crate) async fn prepare(
         listed_paths: ListedPaths::default(),
         link_table: LinkTable::default(),
         delete_guard: Mutex::default(),
+        extra_files: ExtraFiles::default(),
         kept_versions: KeptVersions::default(),
         config,
         cancel,
@@ -160,7 +166,7 @@ fn same_side(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> bool {
     })
 }
 
-fn job_root(root: Root, index: u64, target: &dyn Tree, options: &Options) -> JobRoot {
+fn job_root(root: Root, index: u64, target: &dyn Tree, options: &Options, may_digest: bool) -> JobRoot {
     let rules = Rules {
         update: options.update,
         ignore_existing: options.ignore_existing,
@@ -180,6 +186,7 @@ fn job_root(root: Root, index: u64, target: &dyn Tree, options: &Options) -> Job
         rules,
         names,
         is_repair: false,
+        digests: may_digest.then(Balance::default),
         is_changed: false.into(),
         needs_deletion: true.into(),
     }

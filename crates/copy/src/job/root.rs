@@ -7,6 +7,7 @@ use ropeway_plan::{NameMap, Rules};
 use ropeway_vfs::RelPath;
 
 use crate::job::options::Root;
+use crate::walk::balance::Balance;
 
 /// A root, with what follows from its two trees.
 pub(crate) struct JobRoot {
@@ -19,6 +20,8 @@ pub(crate) struct JobRoot {
     pub(crate) names: NameMap,
     /// Whether it is copied again because the device returned other content.
     pub(crate) is_repair: bool,
+    /// Whether folders were equal so far, where digests of folders tell all that is compared.
+    pub(crate) digests: Option<Balance>,
     /// Whether this run has changed anything in a folder of the target.
     pub(crate) is_changed: AtomicBool,
     /// Whether the pass before the copy found something that the pass which deletes must handle.

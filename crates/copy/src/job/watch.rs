@@ -278,6 +278,7 @@ fn part_at(root: &JobRoot, below: &RelPath) -> Option<Arc<JobRoot>> {
         rules: root.rules,
         names: root.names,
         is_repair: false,
+        digests: None,
         is_changed: false.into(),
         needs_deletion: true.into(),
     }))

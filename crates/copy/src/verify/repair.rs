@@ -139,6 +139,7 @@ async fn part_of(report: &Report, roots: &[Arc<JobRoot>], path: &RelPath) -> Opt
             },
             names: root.names,
             is_repair: true,
+            digests: None,
             is_changed: false.into(),
             needs_deletion: true.into(),
         }));

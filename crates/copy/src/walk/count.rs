@@ -16,9 +16,10 @@ use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::report::Report;
 use crate::job::root::JobRoot;
-use crate::walk::list_ahead::{CHUNK, FOLDERS_MAX, ListAhead};
+use crate::walk::list_ahead::{AHEAD_NAMED_MAX, CHUNK, ListAhead};
 use crate::walk::listing_cache::ListingCache;
 use crate::walk::standing::{STANDING_LARGE_MAX, Standing};
+use crate::walk::twin::Twins;
 
 /// Counts all roots during the copy. If they were counted before it, this only lists ahead of the copying
 /// walk.
@@ -139,6 +140,7 @@ impl<'a> Count<'a> {
         root: &'a JobRoot,
         cache: Option<&'a ListingCache>,
     ) -> Self {
+        let twins = Twins::of(config, root);
         Self {
             config,
             report,
@@ -146,8 +148,8 @@ impl<'a> Count<'a> {
             cache,
             adds: true,
             weighs: cache.is_none() && config.options.preflight,
-            sources: ListAhead::of(&root.root.source),
-            targets: ListAhead::of(&config.target),
+            sources: ListAhead::of(&root.root.source).with_twin(twins.of_source),
+            targets: ListAhead::of(&config.target).with_twin(twins.of_target),
             found: Found::default(),
         }
     }
@@ -183,7 +185,7 @@ impl<'a> Count<'a> {
 
     /// Begins the listings of the folders that are counted next.
     fn list_ahead(&mut self, folders: &[(RelPath, Ancestry)]) {
-        let next = || folders.iter().rev().take(FOLDERS_MAX).map(|(path, _)| path);
+        let next = || folders.iter().rev().take(AHEAD_NAMED_MAX).map(|(path, _)| path);
         self.sources.want(next().cloned());
         if self.weighs && self.targets.is_far() {
             let targets: Vec<RelPath> = next().filter_map(|path| self.target_dir(path)).collect();

@@ -16,10 +16,15 @@ use ropeway_vfs::{DirEntry, Error, ErrorKind, Listing, Op, Origin, Pending, RelP
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::walk::twin::{Asked, Twin};
+
 /// Entries taken from a listing at once.
 pub(crate) const CHUNK: usize = 1024;
 /// Number of folders that are listed ahead. A guess: on a line of 75 ms, some 200 folders a second.
-pub(crate) const FOLDERS_MAX: usize = 32;
+const FOLDERS_MAX: usize = 32;
+/// Number of folders that a walk names at once. Of those that are not listed ahead, digests may be asked for:
+/// some 100 bytes each, up to 64 KiB with many folders in a folder. A guess.
+pub(crate) const AHEAD_NAMED_MAX: usize = 128;
 /// Number of listed entries from which on no further folder is begun. They take some 300 bytes each.
 const ENTRIES_MAX: usize = 32 * 1024;
 /// Number of entries after which a folder is not read on ahead: its end costs a round trip, too.
@@ -42,6 +47,10 @@ pub(crate) type Begun = (Mutex<Box<dyn Listing>>, Vec<DirEntry>);
 pub(crate) struct ListAhead {
     tree: Arc<dyn Tree>,
     is_far: bool,
+    /// What a far folder is compared with before it is listed.
+    twin: Option<Arc<Twin>>,
+    /// Digests of folders whose listings are not begun yet.
+    asked: HashMap<RelPath, Asked>,
     begun: HashMap<RelPath, Ahead>,
     entries: Arc<AtomicUsize>,
     /// The number of entries that a folder probably has.
@@ -97,10 +106,18 @@ impl ListAhead {
         Self {
             tree: Arc::clone(tree),
             is_far: tree.capabilities().remote,
+            twin: None,
+            asked: HashMap::new(),
             begun: HashMap::new(),
             entries: Arc::default(),
             expected: Arc::new(AtomicUsize::new(UNKNOWN)),
         }
+    }
+
+    /// Compares folders with those of this machine before it lists them.
+    pub(crate) fn with_twin(mut self, twin: Option<Arc<Twin>>) -> Self {
+        self.twin = twin;
+        self
     }
 
     /// Whether the tree is distant, so that it is worth naming folders.
@@ -114,24 +131,40 @@ impl ListAhead {
             return;
         }
         self.begun.retain(|_, ahead| ahead.at.elapsed() < FRESH);
-        for folder in folders.take(FOLDERS_MAX) {
-            let entries = self.entries.load(Ordering::Relaxed);
-            if self.begun.len() >= FOLDERS_MAX || entries >= ENTRIES_MAX {
-                return;
+        self.asked.retain(|_, asked| asked.at.elapsed() < FRESH);
+        let is_promising = self.twin.as_ref().is_some_and(|twin| twin.is_promising());
+        for folder in folders.take(AHEAD_NAMED_MAX) {
+            if self.begun.contains_key(&folder) {
+                continue;
             }
-            if !self.begun.contains_key(&folder) {
+            let entries = self.entries.load(Ordering::Relaxed);
+            if self.begun.len() < FOLDERS_MAX && entries < ENTRIES_MAX {
                 let ahead = self.begin(folder.clone());
                 self.begun.insert(folder, ahead);
+            } else if !is_promising || self.asked.len() >= AHEAD_NAMED_MAX {
+                return;
+            } else if !self.asked.contains_key(&folder) {
+                let asked = Asked::ask(&self.tree, folder.clone());
+                self.asked.insert(folder, asked);
             }
         }
     }
 
-    fn begin(&self, folder: RelPath) -> Ahead {
+    fn begin(&mut self, folder: RelPath) -> Ahead {
         let counted = Arc::new(Counted::new(&self.entries, self.expected.load(Ordering::Relaxed)));
         let expected = Arc::clone(&self.expected);
         let (tree, within) = (Arc::clone(&self.tree), Arc::clone(&counted));
+        let (twin, asked) = (self.twin.clone(), self.asked.remove(&folder));
+        let at = asked.as_ref().map_or_else(Instant::now, |asked| asked.at);
         let task = tokio::spawn(async move {
-            let (begun, count) = list_more(&*tree, &folder).await?;
+            let told = match &twin {
+                Some(twin) => twin.listing(&*tree, &folder, asked).await?,
+                None => None,
+            };
+            let (begun, count) = match told {
+                Some(told) => told,
+                None => list_more(&*tree, &folder).await?,
+            };
             within.set(count);
             // Folders of one tree are alike, but the larger one counts: memory is bounded, not speed.
             let before = expected.load(Ordering::Relaxed);
@@ -139,7 +172,7 @@ impl ListAhead {
             Ok(begun)
         });
         Ahead {
-            at: Instant::now(),
+            at,
             task,
             _counted: counted,
         }
@@ -156,6 +189,7 @@ impl ListAhead {
     /// Drops what was begun of a folder's listing: nobody will ask for it.
     pub(crate) fn forget(&mut self, folder: &RelPath) {
         self.begun.remove(folder);
+        self.asked.remove(folder);
     }
 
     /// Takes what was begun of a folder's listing, to await it elsewhere.
@@ -163,6 +197,11 @@ impl ListAhead {
         let ahead = self.begun.remove(folder);
         Taken {
             tree: Arc::clone(&self.tree),
+            twin: self.twin.clone(),
+            asked: self
+                .asked
+                .remove(folder)
+                .filter(|asked| asked.at.elapsed() < FRESH),
             folder,
             ahead: ahead.filter(|ahead| ahead.at.elapsed() < FRESH),
         }
@@ -172,6 +211,8 @@ impl ListAhead {
 /// A listing that was begun ahead, or will be begun now.
 pub(crate) struct Taken<'a> {
     tree: Arc<dyn Tree>,
+    twin: Option<Arc<Twin>>,
+    asked: Option<Asked>,
     folder: &'a RelPath,
     ahead: Option<Ahead>,
 }
@@ -183,6 +224,11 @@ impl Taken<'_> {
     /// The folder cannot be listed.
     pub(crate) async fn begun(self) -> Result<Begun, Error> {
         let Some(mut ahead) = self.ahead else {
+            if let Some(twin) = &self.twin
+                && let Some((begun, _)) = twin.listing(&*self.tree, self.folder, self.asked).await?
+            {
+                return Ok(begun);
+            }
             return list(&*self.tree, self.folder).await;
         };
         let begun = (&mut ahead.task).await;
@@ -247,6 +293,8 @@ mod tests {
     use ropeway_vfs::memory::MemoryTree;
 
     use super::*;
+    use crate::walk::balance::Balance;
+    use crate::walk::twin::Twins;
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).unwrap()
@@ -322,6 +370,47 @@ mod tests {
         ahead.begun.clear();
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(ahead.entries.load(Ordering::Relaxed), 0);
+    }
+
+    /// Of more folders than are listed ahead, digests are asked for once folders were equal.
+    #[tokio::test(start_paused = true)]
+    async fn digests_of_folders_further_ahead_are_asked_for() {
+        let folders_max = FOLDERS_MAX + 20;
+        let near = tree(folders_max, 3, false);
+        let far = MemoryTree::new().with_capabilities(tree(1, 1, true).capabilities().clone());
+        let far = Arc::new(far.with_folder_digests());
+        for number in 0..folders_max * 3 {
+            let at = path(&format!("d{}/f{}", number % folders_max, number / folders_max));
+            far.insert_file(&at, b"").unwrap();
+            let modified = Some(near.metadata(&at).await.unwrap().modified);
+            let change = ropeway_vfs::MetadataChange {
+                modified,
+                ..Default::default()
+            };
+            far.set_metadata(&at, &change).await.unwrap();
+        }
+        let (near, far): (Arc<dyn Tree>, Arc<dyn Tree>) = (near, far);
+        let root = RelPath::root();
+        let twins = Twins::between((&near, &root), (&far, &root), &Balance::default());
+        let mut ahead = ListAhead::of(&far).with_twin(twins.of_target);
+        ahead.want(folders(folders_max));
+        assert!(ahead.asked.is_empty(), "nothing was equal yet");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        ahead.want(folders(folders_max));
+        assert_eq!((ahead.begun.len(), ahead.asked.len()), (FOLDERS_MAX, 20));
+        for folder in 0..2 {
+            assert_eq!(names(&mut ahead, &format!("d{folder}")).await, 3);
+        }
+        ahead.want(folders(folders_max).skip(2));
+        assert_eq!((ahead.begun.len(), ahead.asked.len()), (FOLDERS_MAX, 18));
+        // One that was only asked for, and one whose answer is too old by now.
+        assert_eq!(names(&mut ahead, "d50").await, 3);
+        assert_eq!(ahead.asked.len(), 17);
+        tokio::time::advance(FRESH).await;
+        far.remove_file(&path("d51/f0")).await.unwrap();
+        assert_eq!(names(&mut ahead, "d51").await, 2);
+        ahead.want(std::iter::empty());
+        assert!(ahead.begun.is_empty() && ahead.asked.is_empty());
     }
 
     #[tokio::test]

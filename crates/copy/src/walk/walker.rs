@@ -25,10 +25,11 @@ use crate::sweep::place::note_place;
 use crate::walk::dispatch::Dispatcher;
 use crate::walk::entries::{EntryFilter, count_walked, look_up};
 use crate::walk::leftover::{Names, remove_unentered, remove_unreplaced};
-use crate::walk::list_ahead::{Begun, CHUNK, FOLDERS_MAX, ListAhead};
+use crate::walk::list_ahead::{AHEAD_NAMED_MAX, Begun, CHUNK, ListAhead};
 use crate::walk::make_folder::{make_folder, open_up};
 use crate::walk::standing::{STANDING_LARGE_MAX, STANDING_MAX, Standing};
 use crate::walk::steps::{Entered, Visit, WalkStep};
+use crate::walk::twin::Twins;
 use crate::walk::xattrs::early_xattrs;
 
 /// Number of folders made at once on a remote target: one round trip for each level, not for each
@@ -62,6 +63,7 @@ pub(crate) async fn walk(
     root: &Arc<JobRoot>,
     finisher: &mpsc::UnboundedSender<FolderInner>,
 ) -> Vec<oneshot::Receiver<()>> {
+    let twins = Twins::of(&context.config, root);
     let mut walker = Walker {
         context,
         root,
@@ -69,8 +71,8 @@ pub(crate) async fn walk(
         entries: EntryFilter::new(context, root),
         dispatcher: Dispatcher::new(context, root),
         visits: Vec::new(),
-        sources: ListAhead::of(&root.root.source),
-        targets: ListAhead::of(&context.config.target),
+        sources: ListAhead::of(&root.root.source).with_twin(twins.of_source),
+        targets: ListAhead::of(&context.config.target).with_twin(twins.of_target),
         backlog: Backlog::of(&*root.root.source),
         overflow: None,
         done: Vec::new(),
@@ -263,7 +265,7 @@ impl Walker<'_> {
 
     /// Begins the listings of the folders that are visited next.
     fn list_ahead(&mut self) {
-        let next = || self.visits.iter().rev().take(FOLDERS_MAX);
+        let next = || self.visits.iter().rev().take(AHEAD_NAMED_MAX);
         if self.sources.is_far() {
             let (cache, root) = (&self.context.listing_cache, self.root.index);
             let paths = next().filter_map(WalkStep::source_path);

@@ -6,6 +6,7 @@
 //!                   ├─ xattrs ── streams, eas, security  what a tree shows as extended attributes
 //!                   ├─ compound                          open, one request, close: one round trip
 //!                   ├─ names, renames, small             operations on paths
+//!                   ├─ digest                            folders compared without listing them
 //!                   └─ dirty, open_files                 files to flush, files that are open
 //! SmbFile (file, ranges, clone) · SmbListing (list) · SmbWatch (watch)
 //! ```
@@ -18,6 +19,7 @@
 mod claim;
 mod clone;
 pub(crate) mod compound;
+mod digest;
 pub(crate) mod dirty;
 pub(crate) mod eas;
 pub(crate) mod errors;
@@ -50,7 +52,7 @@ use ropeway_block::{BlockMut, Pool};
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
-    Capabilities, Claim, ClaimAbove, Create, File, GetSmall, GotSmall, Listing, Loss, Metadata,
+    Capabilities, Claim, ClaimAbove, Create, File, FolderDigest, GetSmall, GotSmall, Listing, Loss, Metadata,
     MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
 
@@ -270,6 +272,13 @@ impl Tree for SmbTree {
         Box::pin(async move {
             let listing = SmbListing::start(Arc::clone(&self.inner), dir).await?;
             Ok(Box::new(listing) as Box<dyn Listing>)
+        })
+    }
+
+    fn folder_digest<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Option<Box<dyn FolderDigest>>>> {
+        Box::pin(async move {
+            let digest = self.inner.folder_digest(dir).await?;
+            Ok(digest.map(|digest| Box::new(digest) as Box<dyn FolderDigest>))
         })
     }
 

@@ -261,7 +261,7 @@ fn stat_open(link_itself: bool) -> NodeOpen {
 }
 
 /// Returns the attributes of `..`; above the root, those of the root.
-fn parent_stat(open: &Open, folder: &RelPath) -> Result<NodeStat, NtStatus> {
+pub(super) fn parent_stat(open: &Open, folder: &RelPath) -> Result<NodeStat, NtStatus> {
     match folder.parent() {
         None => stored(open.node.stat()),
         Some(parent) => stored(open.share.store.open(&parent, &stat_open(false))).map(|opened| opened.stat),

@@ -124,8 +124,13 @@ fn private(
         fsctl::private(&open, input, output_max, &locked)
     };
     if !context.may_offload {
-        // In a compound it would keep the connection's thread from everything else.
-        return Err(NtStatus::NOT_SUPPORTED);
+        // In a compound it would keep the connection's thread from everything else. A digest of a folder
+        // takes no longer than a listing, which this thread makes as well.
+        if !fsctl::is_folder_digest(request.input) {
+            return Err(NtStatus::NOT_SUPPORTED);
+        }
+        let (status, output) = execute(request.input)?;
+        return answer(context, request, file_id, status, &output);
     }
     context.class = JobClass::Hashes;
     let input = request.input.to_vec();

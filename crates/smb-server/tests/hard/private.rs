@@ -4,13 +4,15 @@ use std::fs;
 use std::net::SocketAddr;
 
 use ropeway_peers::{Share as PeerShare, Smbd, or_skip};
-use ropeway_smb_client::{Client, ClientOptions, Endpoint, Handle, Login, OpenFile, Share, Text};
+use ropeway_smb_client::{
+    Client, ClientOptions, Endpoint, Handle, Login, OpenFile, Share, SmbTree, SmbTreeOptions, Text,
+};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::create::AccessMask;
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::private::PrivateOperations;
-use ropeway_vfs::HashAlgorithm;
 use ropeway_vfs::chunks::{Chunk, Cutter, chunk_hash};
+use ropeway_vfs::{DirEntry, HashAlgorithm, Kind, Metadata, RelPath, Tree};
 
 use crate::serve::Serve;
 
@@ -70,4 +72,106 @@ async fn samba_has_no_private_controls_and_does_not_mind_the_question() {
     assert!(!file.has_private(PrivateOperations::CHUNKS));
     assert!(file.chunks(0..7, 4096).await.is_err());
     assert_eq!(file.created().end_of_file, 7);
+}
+
+async fn tree(address: SocketAddr) -> SmbTree {
+    let share = share(address).await;
+    let tree = SmbTree::open(share, "", SmbTreeOptions::default()).await.unwrap();
+    // The first CREATE asks what the server has.
+    tree.metadata(&path("d")).await.unwrap();
+    tree
+}
+
+fn path(text: &str) -> RelPath {
+    RelPath::parse(text.as_bytes()).unwrap()
+}
+
+async fn list(tree: &SmbTree, at: &str) -> Vec<DirEntry> {
+    let at = path(at);
+    let mut listing = tree.list(&at).await.unwrap();
+    let mut whole = Vec::new();
+    loop {
+        let entries = listing.next(1000).await.unwrap();
+        if entries.is_empty() {
+            whole.sort_by(|one: &DirEntry, other| one.name.cmp(&other.name));
+            return whole;
+        }
+        whole.extend(entries);
+    }
+}
+
+/// What is known of files without a listing.
+fn covered(metadata: &Metadata) -> Metadata {
+    match metadata.kind {
+        Kind::File => Metadata {
+            dos_attributes: metadata.dos_attributes,
+            has_xattrs: metadata.has_xattrs,
+            ..Metadata::bare(Kind::File, metadata.size, metadata.modified)
+        },
+        _ => metadata.clone(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_digest_leads_to_the_same_entries_as_a_listing() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("d");
+    fs::create_dir(&inner).unwrap();
+    for name in [
+        "plain",
+        ".hidden",
+        "ä ö",
+        "a:b",
+        "trailing.",
+        "UPPER",
+        "upper",
+        "\u{1F6A0}",
+        "\u{f022}",
+    ] {
+        fs::write(inner.join(name), name).unwrap();
+        fs::create_dir(inner.join(format!("folder {name}"))).unwrap();
+    }
+    let serve = Serve::start(folder.path());
+    let tree = tree(serve.address).await;
+    let listed = list(&tree, "d").await;
+    assert_eq!(listed.len(), 18);
+    let digest = tree.folder_digest(&path("d")).await.unwrap().unwrap();
+    let mut told = digest.entries(&listed).unwrap();
+    told.sort_by(|one, other| one.name.cmp(&other.name));
+    for (told, listed) in told.iter().zip(&listed) {
+        assert_eq!(told.name, listed.name);
+        let (told, listed) = (told.metadata.as_ref().unwrap(), listed.metadata.as_ref().unwrap());
+        // Asking opens the folder, which some file systems note.
+        let accessed = told.accessed;
+        assert_eq!(
+            told,
+            &Metadata {
+                accessed,
+                ..covered(listed)
+            }
+        );
+    }
+    let mut listing = tree.list(&path("d")).await.unwrap();
+    listing.next(1000).await.unwrap();
+    assert_eq!(digest.origin(), listing.origin());
+    // A change shows, and so does a link, which has no digest.
+    fs::write(inner.join("plain"), "longer than before").unwrap();
+    let digest = tree.folder_digest(&path("d")).await.unwrap().unwrap();
+    assert!(digest.entries(&listed).is_none());
+    std::os::unix::fs::symlink("plain", inner.join("link")).unwrap();
+    assert!(tree.folder_digest(&path("d")).await.unwrap().is_none());
+    assert!(tree.folder_digest(&path("missing")).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samba_has_no_digests() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("d")).unwrap();
+    let smbd = Smbd::builder()
+        .user("alice", "secret")
+        .share(PeerShare::new("data", folder.path()));
+    let smbd = or_skip!(smbd.start());
+    let tree = tree(smbd.address()).await;
+    list(&tree, "d").await;
+    assert!(tree.folder_digest(&path("d")).await.unwrap().is_none());
 }

@@ -10,6 +10,7 @@ pub mod dfs;
 pub mod interfaces;
 pub mod pipe;
 pub mod private;
+pub mod private_folder;
 pub mod ranges;
 pub mod reparse;
 pub mod snapshots;

@@ -41,6 +41,8 @@ codes! {
         CHUNKS = 1;
         /// Returns the hash of a range of a file.
         RANGE_HASH = 2;
+        /// Returns a digest of what a folder holds.
+        FOLDER_DIGEST = 3;
     }
 }
 
@@ -52,6 +54,8 @@ bitflags! {
         const CHUNKS = 1 << 1;
         /// [`PrivateOperation::RANGE_HASH`].
         const RANGE_HASH = 1 << 2;
+        /// [`PrivateOperation::FOLDER_DIGEST`].
+        const FOLDER_DIGEST = 1 << 3;
         const _ = !0;
     }
 }
@@ -279,6 +283,7 @@ mod tests {
         for (operation, set) in [
             (PrivateOperation::CHUNKS, PrivateOperations::CHUNKS),
             (PrivateOperation::RANGE_HASH, PrivateOperations::RANGE_HASH),
+            (PrivateOperation::FOLDER_DIGEST, PrivateOperations::FOLDER_DIGEST),
         ] {
             assert_eq!(1 << operation.0, set.bits());
         }

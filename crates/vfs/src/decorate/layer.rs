@@ -17,6 +17,8 @@ pub enum Action {
     List,
     /// `Listing::next`.
     ListNext,
+    /// `folder_digest`.
+    FolderDigest,
     /// `open` of an existing file.
     Open,
     /// `open` that may create.
@@ -82,7 +84,7 @@ impl Action {
     pub fn op(self) -> Op {
         match self {
             Self::Stat | Self::Lookup | Self::ReadLink | Self::Space | Self::Cached => Op::Stat,
-            Self::List | Self::ListNext => Op::List,
+            Self::List | Self::ListNext | Self::FolderDigest => Op::List,
             Self::Open => Op::Open,
             Self::Create => Op::Create,
             Self::MakeDir => Op::MakeDir,

@@ -9,8 +9,9 @@ use super::whole;
 use crate::small::{self, GetSmall, GotSmall, PutSmall};
 use crate::tree::Watch;
 use crate::{
-    CacheMode, Capabilities, Claim, ClaimAbove, Create, DirEntry, Error, ErrorKind, File, Listing, Loss,
-    Metadata, MetadataChange, Name, OpenOptions, Origin, Pending, RelPath, Result, Space, Tree, Xattr,
+    CacheMode, Capabilities, Claim, ClaimAbove, Create, DirEntry, Error, ErrorKind, File, FolderDigest,
+    Listing, Loss, Metadata, MetadataChange, Name, OpenOptions, Origin, Pending, RelPath, Result, Space,
+    Tree, Xattr,
 };
 use ropeway_block::BlockMut;
 
@@ -120,6 +121,11 @@ impl<L: Layer> Tree for Layered<L> {
             };
             Ok(Box::new(listing) as Box<dyn Listing>)
         })
+    }
+
+    fn folder_digest<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Option<Box<dyn FolderDigest>>>> {
+        let call = Call::new(Action::FolderDigest, dir);
+        self.pass(call, move || self.inner.folder_digest(dir))
     }
 
     fn open<'a>(&'a self, path: &'a RelPath, options: OpenOptions) -> Pending<'a, Result<Arc<dyn File>>> {

@@ -246,6 +246,7 @@ impl MemoryTree {
                 space_total: old.space_total,
                 discard: old.discard,
                 far: old.far,
+                has_digests: self.shared.has_digests,
                 crash_model: true,
                 volume: old.volume,
                 state: parking_lot::Mutex::new(after),

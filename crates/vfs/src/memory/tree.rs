@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::claim::MemoryClaim;
+use super::digest::MemoryDigest;
 use super::file::MemoryFile;
 use super::listing::MemoryListing;
 use super::nodes::Body;
@@ -12,8 +13,8 @@ use super::watch::{MemoryWatch, Queue};
 use super::{MemoryTree, Shared};
 use crate::tree::Watch;
 use crate::{
-    Capabilities, Claim, Error, ErrorKind, File, Kind, Listing, Loss, Metadata, MetadataChange, Name, Op,
-    OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
+    Capabilities, Claim, Error, ErrorKind, File, FolderDigest, Kind, Listing, Loss, Metadata, MetadataChange,
+    Name, Op, OpenOptions, Pending, RelPath, Result, Space, Tree, Xattr,
 };
 
 /// Space of a tree without limit: large, but sums of it do not overflow. A guess.
@@ -78,6 +79,23 @@ impl Tree for MemoryTree {
                 last: None,
             };
             Ok(Box::new(listing) as Box<dyn Listing>)
+        })
+    }
+
+    fn folder_digest<'a>(&'a self, dir: &'a RelPath) -> Pending<'a, Result<Option<Box<dyn FolderDigest>>>> {
+        self.with(|state, shared| {
+            let dir = state.resolve_dir(shared, Op::List, dir)?;
+            let Body::Directory(entries) = &state.node(dir).body else {
+                return Ok(None);
+            };
+            let nodes = entries.values().map(|(name, index)| {
+                let metadata = state.node(*index).metadata(shared, *index);
+                (name.clone(), metadata)
+            });
+            let digest = MemoryDigest(nodes.collect());
+            Ok(shared
+                .has_digests
+                .then(|| Box::new(digest) as Box<dyn FolderDigest>))
         })
     }
 

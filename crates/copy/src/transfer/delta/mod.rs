@@ -26,7 +26,8 @@ use ropeway_plan::delta;
 use ropeway_plan::durability::FileTry;
 use ropeway_plan::{Engine, Visibility};
 use ropeway_vfs::{
-    CacheMode, ContentHash, EndError, Error, ErrorKind, File, Kind, OpenOptions, Pending, Tree, Verdict,
+    CacheMode, ContentHash, EndError, Error, ErrorKind, File, Kind, OpenOptions, Pending, RelPath, Tree,
+    Verdict,
 };
 
 use self::build::PartPlan;
@@ -94,6 +95,37 @@ fn far_error(direction: Direction, error: Error) -> Unusable {
     }
 }
 
+/// A file of the target that may hold much of the new one.
+struct OldFile {
+    path: RelPath,
+    /// As listed.
+    size: u64,
+    /// Whether it stands elsewhere: a mirror will delete it there, since it was renamed or moved in the
+    /// source.
+    is_elsewhere: bool,
+}
+
+impl OldFile {
+    fn of(context: &Context, task: &FileTask) -> Option<Self> {
+        match &task.existing {
+            Some(existing) => (existing.kind == Kind::File).then(|| Self {
+                path: task.folder.path().join(&task.name),
+                size: existing.size,
+                is_elsewhere: false,
+            }),
+            None => {
+                let granularity = &task.folder.root().rules.granularity;
+                let path = context.extra_files.find(&task.metadata, granularity)?;
+                Some(Self {
+                    path,
+                    size: task.metadata.size,
+                    is_elsewhere: true,
+                })
+            }
+        }
+    }
+}
+
 /// What became of a file.
 pub(crate) enum Outcome {
     /// It is complete, and compared with the source.
@@ -106,6 +138,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Delta<'a> {
     context: &'a Context,
     task: &'a FileTask,
+    old: Option<OldFile>,
     landing: &'a Landing<'a>,
     source: Arc<dyn File>,
     target: Arc<dyn File>,
@@ -131,6 +164,7 @@ impl<'a> Delta<'a> {
         Self {
             context: stream.context,
             task,
+            old: OldFile::of(stream.context, task),
             landing: stream.landing,
             source: Arc::clone(&stream.source),
             target: Arc::clone(&stream.target),
@@ -188,17 +222,16 @@ impl<'a> Delta<'a> {
     /// Returns which end is far, if there is an old file and only one end is on a network.
     fn direction(&self) -> Option<Direction> {
         let options = &self.context.config.options;
-        let existing = self.task.existing.as_ref()?;
+        let old = self.old.as_ref()?;
         let left = self.size.checked_sub(self.start)?;
-        let fits = (SIZE_MIN..=delta::SIZE_MAX).contains(&left) && existing.size <= delta::SIZE_MAX;
+        let fits = (SIZE_MIN..=delta::SIZE_MAX).contains(&left) && old.size <= delta::SIZE_MAX;
         let is_possible = options.delta != DeltaMode::Off
             && options.engine == Engine::Auto
             && !options.inplace
-            && existing.kind == Kind::File
-            && existing.size > 0
-            && existing.size <= left.saturating_mul(OLD_TIMES).max(OLD_MIN)
+            && old.size > 0
+            && old.size <= left.saturating_mul(OLD_TIMES).max(OLD_MIN)
             // In a folder that is not visible yet, the target is written in its place.
-            && self.task.folder.visibility() == Visibility::Visible
+            && (old.is_elsewhere || self.task.folder.visibility() == Visibility::Visible)
             && fits;
         if !is_possible {
             return None;
@@ -216,7 +249,10 @@ impl<'a> Delta<'a> {
     }
 
     async fn send_changes(&mut self, direction: Direction) -> Result<Streamed, Unusable> {
-        let path = self.task.folder.path().join(&self.task.name);
+        let Some(OldFile { path, size, .. }) = &self.old else {
+            return Err(Unusable::NoCopy);
+        };
+        let (path, expected) = (path.clone(), *size);
         let options = OpenOptions::read(CacheMode::Keep);
         // Whatever is in the way of the old file, the new one can be sent.
         let old = self.context.config.target.open(&path, options).await;
@@ -225,7 +261,6 @@ impl<'a> Delta<'a> {
             Some(metadata) => metadata,
             None => old.metadata().await.map_err(|_| Unusable::NoCopy)?,
         };
-        let expected = self.task.existing.as_ref().map_or(0, |existing| existing.size);
         if metadata.size > expected.saturating_add(OLD_MIN) {
             // It has grown much since the listing, or the server does not tell the truth.
             return Err(Unusable::Other);

@@ -5,10 +5,12 @@
 //!             no open: interfaces, VALIDATE_NEGOTIATE_INFO
 //! copy.rs     two opens: COPYCHUNK, DUPLICATE_EXTENTS
 //! private.rs  one open: private controls
+//! folder.rs   one folder: the private control for its digest
 //! reparse.rs  symbolic links
 //! ```
 
 mod copy;
+mod folder;
 mod private;
 mod reparse;
 
@@ -30,7 +32,7 @@ use crate::files::{attributes, set_file, status};
 use crate::state::open::Open;
 
 pub(crate) use copy::{CopyView, copy_chunks, duplicate_extents, resume_id};
-pub(crate) use private::{offer as private_offer, private};
+pub(crate) use private::{is_folder_digest, offer as private_offer, private};
 
 /// A range of a file that an FSCTL reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

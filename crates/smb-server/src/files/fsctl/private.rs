@@ -1,4 +1,5 @@
-//! Private controls of an open file (docs/adr/0033): chunks and hashes of its content.
+//! Private controls of an open node (docs/adr/0033): chunks and hashes of a file's content; [`folder`] has
+//! that of folders.
 //!
 //! A worker executes them, since they read much. Each request reads at most [`WORK_MAX`] bytes
 //! through a buffer of [`PIECE`], and its reply has at most [`OUTPUT_MAX`] bytes.
@@ -13,7 +14,7 @@ use ropeway_smb_wire::fsctl::private::{
 use ropeway_vfs::HashAlgorithm;
 use ropeway_vfs::chunks::{Cutter, chunk_hash};
 
-use super::{Locked, Range, stored};
+use super::{Locked, Range, folder, stored};
 use crate::files::output_buffer;
 use crate::files::output_buffer::OutputResult;
 use crate::files::set_file;
@@ -34,8 +35,15 @@ const OUTPUT_MAX: usize = 1 << 20;
 pub(crate) fn offer(share: &Share, query: PrivateQuery) -> Option<PrivateReply> {
     (!share.far && query.version >= VERSION).then_some(PrivateReply {
         version: VERSION,
-        operations: PrivateOperations::CHUNKS | PrivateOperations::RANGE_HASH,
+        operations: PrivateOperations::CHUNKS
+            | PrivateOperations::RANGE_HASH
+            | PrivateOperations::FOLDER_DIGEST,
     })
+}
+
+/// Whether a control asks for the digest of a folder.
+pub(crate) fn is_folder_digest(input: &[u8]) -> bool {
+    PrivateMessage::decode(input).is_ok_and(|request| request.operation == PrivateOperation::FOLDER_DIGEST)
 }
 
 /// Executes a private control.
@@ -59,6 +67,7 @@ pub(crate) fn private(open: &Open, input: &[u8], output_max: usize, locked: Lock
     let body = match request.operation {
         PrivateOperation::CHUNKS => chunks(open, request.body, room, locked)?,
         PrivateOperation::RANGE_HASH => range_hash(open, request.body, locked)?,
+        PrivateOperation::FOLDER_DIGEST => folder::digest(open, request.body, room)?,
         _ => return Err(NtStatus::NOT_SUPPORTED),
     };
     if body.len() > room {

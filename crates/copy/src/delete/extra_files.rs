@@ -1,0 +1,111 @@
+//! Files of the target that a mirror will delete: one of them may be what was renamed or moved in the
+//! source.
+//!
+//! A file is found by size and modification time. That it is the same is a guess, which the copy proves:
+//! it builds the new file from this one and compares all of it with the source (docs/adr/0037). Only files
+//! for which that pays are remembered.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use ropeway_plan::TimeGranularity;
+use ropeway_vfs::{Kind, Metadata, RelPath, Timestamp};
+
+/// Size in bytes of the smallest file that is remembered. Smaller ones cross a line in one request with
+/// others.
+const SIZE_MIN: u64 = 1 << 20;
+/// Most files that are remembered: some 200 bytes each, so 3 MiB. A guess.
+const FILES_MAX: usize = 16 * 1024;
+
+/// The files, by their sizes.
+#[derive(Debug, Default)]
+pub(crate) struct ExtraFiles(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_size: HashMap<u64, Vec<(Timestamp, RelPath)>>,
+    count: usize,
+}
+
+impl ExtraFiles {
+    /// Remembers a node that will be deleted, if it is a file and worth it.
+    pub(crate) fn add(&self, path: &RelPath, metadata: Option<&Metadata>) {
+        let file = metadata.filter(|node| node.kind == Kind::File && node.size >= SIZE_MIN);
+        let Some((file, modified)) = file.and_then(|file| Some((file, file.modified.known()?))) else {
+            return;
+        };
+        let mut known = self.0.lock();
+        if known.count < FILES_MAX {
+            known.count += 1;
+            let same_size = known.by_size.entry(file.size).or_default();
+            same_size.push((modified, path.clone()));
+        }
+    }
+
+    /// Returns the path of a file with the size and time of `file`.
+    pub(crate) fn find(&self, file: &Metadata, granularity: &TimeGranularity) -> Option<RelPath> {
+        let known = self.0.lock();
+        let mut same_size = known.by_size.get(&file.size)?.iter();
+        let found = same_size.find(|(modified, _)| granularity.equal(*modified, file.modified));
+        found.map(|(_, path)| path.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_vfs::Capabilities;
+    use ropeway_vfs::MemoryTree;
+    use ropeway_vfs::Tree as _;
+
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_size_and_time() {
+        let capabilities: &Capabilities = &MemoryTree::new().capabilities().clone();
+        let granularity = TimeGranularity::between(capabilities, capabilities);
+        let file = |size, time| Metadata::bare(Kind::File, size, Timestamp(time));
+        let path = |text: &str| RelPath::parse(text.as_bytes()).unwrap();
+        let files = ExtraFiles::default();
+        files.add(&path("one"), Some(&file(SIZE_MIN, 1000)));
+        files.add(&path("two"), Some(&file(SIZE_MIN, 5000)));
+        files.add(&path("small"), Some(&file(SIZE_MIN - 1, 1000)));
+        files.add(
+            &path("folder"),
+            Some(&Metadata::bare(Kind::Directory, SIZE_MIN, Timestamp(9000))),
+        );
+        files.add(
+            &path("ageless"),
+            Some(&Metadata::bare(Kind::File, SIZE_MIN, Timestamp::UNKNOWN)),
+        );
+        files.add(&path("unknown"), None);
+        let find = |size, time| {
+            files
+                .find(&file(size, time), &granularity)
+                .map(|path| path.to_string())
+        };
+        assert_eq!(find(SIZE_MIN, 5000).as_deref(), Some("two"));
+        assert_eq!(find(SIZE_MIN, 1000).as_deref(), Some("one"));
+        for (size, time) in [
+            (SIZE_MIN, 2000),
+            (SIZE_MIN + 1, 1000),
+            (SIZE_MIN - 1, 1000),
+            (SIZE_MIN, 9000),
+        ] {
+            assert_eq!(find(size, time), None, "{size} {time}");
+        }
+        assert_eq!(find(SIZE_MIN, Timestamp::UNKNOWN.0), None);
+    }
+
+    #[test]
+    fn a_bounded_number_is_remembered() {
+        let files = ExtraFiles::default();
+        let path = RelPath::root();
+        for time in 0..FILES_MAX as i128 + 9 {
+            files.add(
+                &path,
+                Some(&Metadata::bare(Kind::File, SIZE_MIN, Timestamp(time))),
+            );
+        }
+        assert_eq!(files.0.lock().by_size[&SIZE_MIN].len(), FILES_MAX);
+    }
+}
