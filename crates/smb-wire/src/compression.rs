@@ -205,7 +205,7 @@ impl<'a> ChainedPayload<'a> {
     /// Appends the header only. The data must follow.
     ///
     /// # Panics
-    /// Panics if neither the specification nor docs/adr/0036 has the algorithm.
+    /// Panics if neither the specification nor docs/adr/0038 has the algorithm.
     pub fn encode_header(&self, first: bool, w: &mut Writer<'_>) {
         let sized = Self::has_original_size(self.algorithm).expect("an algorithm of messages");
         w.u16(self.algorithm.0);

@@ -69,10 +69,10 @@ codes! {
         PATTERN_V1 = 0x0004;
         /// LZ4.
         LZ4 = 0x0005;
-        /// Zstandard ([RFC 8878]), between own ends only (docs/adr/0036).
+        /// Zstandard ([RFC 8878]), between own ends only (docs/adr/0038).
         OWN_ZSTD = 0xF25A;
         /// Between own ends only, beside [`Self::OWN_ZSTD`]: LZ4 and Pattern_V1 as well, and all of
-        /// them while the line is slower than compression. Never in a message (docs/adr/0036).
+        /// them while the line is slower than compression. Never in a message (docs/adr/0038).
         OWN_BY_LINE = 0xF24C;
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [MS-SMB2] 2.2.42, 3.1.4.4, 3.1.5.3. Implemented algorithms: LZ4, LZNT1 and Pattern_V1, and
-//! between own ends Zstandard (docs/adr/0036). LZ77 and LZ77+Huffman ([MS-XCA]) are missing, so
+//! between own ends Zstandard (docs/adr/0038). LZ77 and LZ77+Huffman ([MS-XCA]) are missing, so
 //! NEGOTIATE must not offer them. Servers before Windows Server 2025 have no LZ4.
 //!
 //! How strongly a sender compresses is a [`CompressionLevel`], which [`SlowLine`] finds from what

@@ -7,7 +7,7 @@
 
 use zstd_safe::{CCtx, DCtx};
 
-/// The compression level. Level 3 takes twice as long for 1 % (docs/adr/0036).
+/// The compression level. Level 3 takes twice as long for 1 % (docs/adr/0038).
 const LEVEL: i32 = 1;
 
 /// Compresses `data`. Returns `None` if the library refuses, for example for lack of memory.
