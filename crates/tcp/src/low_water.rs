@@ -42,9 +42,9 @@ impl LowWater {
     }
 
     fn is_near(&mut self, socket: impl AsFd) -> bool {
-        *self
-            .is_near
-            .get_or_insert_with(|| Info::of(socket).is_ok_and(|info| info.round_trip <= ROUND_TRIP_MAX))
+        *self.is_near.get_or_insert_with(|| {
+            Info::shortest_round_trip(socket).is_ok_and(|round_trip| round_trip <= ROUND_TRIP_MAX)
+        })
     }
 }
 

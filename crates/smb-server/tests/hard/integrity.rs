@@ -446,8 +446,8 @@ fn a_short_read_shows_nothing_of_an_earlier_reply() {
 /// sent; the CLOSE behind them does not take the file from them.
 #[test]
 fn reads_that_are_sent_together() {
-    const LENGTH: usize = 1 << 20;
-    const COUNT: usize = 6;
+    const LENGTH: usize = 4 << 20;
+    const COUNT: usize = 4;
     let folder = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut content: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
@@ -458,11 +458,11 @@ fn reads_that_are_sent_together() {
     let serve = Serve::start(folder.path());
     let mut raw = Raw::ready(serve.address);
     // Pays for all of them.
-    raw.asks = 200;
+    raw.asks = 500;
     for _ in 0..2 {
         assert_eq!(raw.echo(), NtStatus::SUCCESS);
     }
-    for round in 0..20 {
+    for round in 0..10 {
         let file = raw.create(&Create::of("file")).unwrap();
         raw.charge = (LENGTH >> 16) as u16;
         let mut bytes = Vec::new();
