@@ -6,19 +6,20 @@
 
 #![no_main]
 
+#[path = "smb_messages/compressed.rs"]
+mod compressed;
 #[path = "smb_messages/login.rs"]
 mod login;
 
 use libfuzzer_sys::fuzz_target;
 use login::{ntlm_client, ntlm_server, spnego_client, spnego_server, tokens};
 use ropeway_smb_proto::auth::ntlm::{Authenticate, AvPairs, Challenge, Negotiate};
-use ropeway_smb_proto::compression::{Algorithms, compress, decompress};
 use ropeway_smb_wire::bare::{CancelRequest, EchoRequest, LogoffRequest, TreeDisconnectRequest};
 use ropeway_smb_wire::change_notify::{
     ChangeNotifyRequest, ChangeNotifyResponse, decode_changes, encode_changes,
 };
 use ropeway_smb_wire::close::{CloseRequest, CloseResponse};
-use ropeway_smb_wire::compression::{CompressedMessage, PatternV1};
+use ropeway_smb_wire::compression::PatternV1;
 use ropeway_smb_wire::create::{CreateRequest, CreateResponse};
 use ropeway_smb_wire::create_context::{self, RequestContext, ResponseContext, decode_list, encode_list};
 use ropeway_smb_wire::error::{ErrorResponse, SymlinkError};
@@ -62,9 +63,6 @@ use ropeway_smb_wire::unc::{self, SharePath};
 use ropeway_smb_wire::write::{WriteRequest, WriteResponse};
 use ropeway_smb_wire::{Reader, Text, Writer};
 use ropeway_smb_wire::{upcase, wildcard};
-
-/// Largest size of a decompressed message here.
-const DECOMPRESSED_MAX: usize = 1 << 16;
 
 fn with_header(bytes: &[u8]) -> Vec<u8> {
     let mut message = vec![0; HEADER_LEN];
@@ -300,8 +298,8 @@ const DECODERS: &[fn(&[u8])] = &[
     directory,
     security,
     sddl,
-    compressed,
-    compressible,
+    compressed::compressed,
+    compressed::compressible,
     structure!(PatternV1),
     bytes!(Negotiate, encode),
     bytes!(Challenge, encode),
@@ -462,42 +460,6 @@ fn sddl(bytes: &[u8]) {
     assert_eq!(again.as_ref(), Ok(&descriptor));
     let text = descriptor.to_sddl().expect("what was read has words");
     assert_eq!(SecurityDescriptor::from_sddl(&text).as_ref(), Ok(&descriptor));
-}
-
-const COMPRESSION: Algorithms = Algorithms {
-    lz4: true,
-    lznt1: true,
-    pattern_v1: true,
-    zstd: true,
-};
-/// The same without the strongest one, which hides the others from the encoder.
-const COMPRESSION_OF_OTHERS: Algorithms = Algorithms {
-    zstd: false,
-    ..COMPRESSION
-};
-
-fn compressed(bytes: &[u8]) {
-    let _ = CompressedMessage::decode(&mut Reader::new(bytes, "fuzz"));
-    for chained in [false, true] {
-        if let Ok(plain) = decompress(bytes, COMPRESSION, chained, DECOMPRESSED_MAX) {
-            assert!(plain.len() <= DECOMPRESSED_MAX);
-        }
-    }
-}
-
-fn compressible(bytes: &[u8]) {
-    let Some((plain_length, message)) = bytes.split_first() else {
-        return;
-    };
-    let plain_length = usize::from(*plain_length).min(message.len());
-    for chained in [false, true] {
-        for algorithms in [COMPRESSION, COMPRESSION_OF_OTHERS] {
-            if let Some(compressed) = compress(algorithms, chained, plain_length, message) {
-                let again = decompress(&compressed, algorithms, chained, message.len());
-                assert_eq!(again.as_deref(), Ok(message));
-            }
-        }
-    }
 }
 
 fn fragments(bytes: &[u8]) {
