@@ -2,7 +2,8 @@
 //!
 //! Loss-based congestion control (cubic, reno) keeps only some dozens of segments on a line that loses
 //! 0.1 % or more of them, however long and wide it is. So losses are the limit if they are there, this
-//! end has no BBR, and each connection has no more than that on the line.
+//! end has no BBR, and each connection has no more than that on the line. They are not if data waited
+//! in a queue of the line: then the line is full, and the queue ran over.
 
 use std::time::Duration;
 
@@ -51,7 +52,13 @@ impl LineReport {
     fn is_loss_bound(&self, bytes_a_second: f64) -> bool {
         let on_the_line = bytes_a_second * self.round_trip.as_secs_f64() / SEGMENT;
         let each = on_the_line / self.channels.max(1) as f64;
-        self.round_trip >= LONG_ROUND_TRIP && self.loses() && each <= ON_THE_LINE_MAX
+        self.round_trip >= LONG_ROUND_TRIP && self.loses() && !self.is_full() && each <= ON_THE_LINE_MAX
+    }
+
+    /// Whether the line was full most of the time: then its queue ran over, and that is where segments were
+    /// lost.
+    fn is_full(&self) -> bool {
+        self.info.queued_bytes > self.info.info.moved_bytes / 2
     }
 
     /// Whether the line loses segments of a sender without BBR. Of a sender at the other end that is
@@ -198,6 +205,25 @@ mod tests {
             " (12.0 % received out of order); BBR at the server would help"
         );
         assert_eq!(read.summary().segments_out_of_order, 12_000);
+    }
+
+    #[test]
+    fn a_full_line_loses_what_its_queue_cannot_hold() {
+        for mut full in [
+            line("bbr", 500, 0, 100_000, 56_000),
+            line("cubic", 100_000, 1000, 500, 0),
+        ] {
+            let (far, near) = match full.sends() {
+                true => (Limit::Destination, Limit::Source),
+                false => (Limit::Source, Limit::Destination),
+            };
+            full.info.info.moved_bytes = 100_000_000;
+            full.info.queued_bytes = 40_000_000;
+            assert_eq!(full.bottleneck(Some(far), SLOW), Some(Limit::Loss));
+            full.info.queued_bytes = 60_000_000;
+            assert_eq!(full.bottleneck(Some(far), SLOW), Some(far));
+            assert_eq!(full.bottleneck(Some(near), SLOW), Some(near));
+        }
     }
 
     #[test]

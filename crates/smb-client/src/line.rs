@@ -3,6 +3,7 @@
 //! its line is slower than compression.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -14,6 +15,10 @@ use tokio::net::TcpStream;
 
 /// Interval at which a driver asks the kernel. A guess: a round trip of a long line.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// The line is full while its round trip is this many times the shortest one, and [`QUEUED_MIN`] longer:
+/// data wait in its queue. Losses that come by chance leave the queue empty. A guess.
+const QUEUED_TIMES: f64 = 1.25;
+const QUEUED_MIN: Duration = Duration::from_millis(2);
 
 /// The sums over all connections of a client, ended ones included.
 #[derive(Debug, Default)]
@@ -21,6 +26,7 @@ pub(crate) struct LineTotals {
     info: Mutex<Info>,
     congestion: Mutex<Option<String>>,
     saved: Mutex<Saved>,
+    queued_bytes: AtomicU64,
 }
 
 /// What is known of the line to a server.
@@ -32,6 +38,13 @@ pub struct LineInfo {
     pub congestion: Option<String>,
     /// What compression saved.
     pub saved: Saved,
+    /// Bytes that were moved while others waited in a queue of the line, as on a line that is full.
+    pub queued_bytes: u64,
+}
+
+/// Returns whether data wait in a queue of the line, by its round trip now and the shortest one.
+fn is_queued(now: Duration, shortest: Duration) -> bool {
+    now >= shortest.mul_f64(QUEUED_TIMES) && now >= shortest + QUEUED_MIN
 }
 
 /// Returns the bytes a second that a core of this machine compresses. Measures at the first call, for
@@ -60,6 +73,7 @@ impl LineTotals {
             info: *self.info.lock(),
             congestion: self.congestion.lock().clone(),
             saved: *self.saved.lock(),
+            queued_bytes: self.queued_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -124,7 +138,13 @@ impl LineWatch {
         }
         // A figure that is missing only hides a loss.
         if let Ok(info) = Info::of(stream) {
-            totals.add(info.since(self.counted));
+            let more = info.since(self.counted);
+            let is_queued =
+                Info::shortest_round_trip(stream).is_ok_and(|shortest| is_queued(info.round_trip, shortest));
+            if is_queued {
+                totals.queued_bytes.fetch_add(more.moved_bytes, Ordering::Relaxed);
+            }
+            totals.add(more);
             self.counted = info;
         }
     }
@@ -144,6 +164,15 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+
+    #[test]
+    fn a_longer_round_trip_than_the_shortest_is_a_queue() {
+        let ms = Duration::from_millis;
+        assert!(is_queued(ms(64), ms(32)) && is_queued(ms(4), ms(1)));
+        assert!(!is_queued(ms(102), ms(100)) && !is_queued(ms(2), ms(1)));
+        // Nothing was measured yet.
+        assert!(!is_queued(Duration::ZERO, Duration::from_micros(u32::MAX.into())));
+    }
 
     #[tokio::test]
     async fn each_segment_is_counted_once() {
