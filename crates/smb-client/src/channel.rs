@@ -86,6 +86,8 @@ pub(crate) enum Control {
     /// Ends the connection as if the network had reported its loss: another one has reached the
     /// server.
     GiveUp,
+    /// Takes no more requests and ends when those under way are answered: others are there to go on.
+    Retire,
     /// Takes no more requests. The last channel logs off, and waits for the reply if `waits` is
     /// set.
     Shutdown {

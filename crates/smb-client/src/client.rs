@@ -104,6 +104,17 @@ impl Client {
         link.add_channel(&link.session().await?).await
     }
 
+    /// Closes the newest connection if there are others, as soon as its requests are answered, without
+    /// waiting for the measurements to suggest it.
+    ///
+    /// # Errors
+    /// There is no session, and none can be made.
+    pub async fn close_channel(&self) -> Result<()> {
+        let link = &self.inner.link;
+        Link::retire_newest(&*link.session().await?, 1);
+        Ok(())
+    }
+
     /// Whether the round trip to the server is so long that callers should keep more in flight.
     pub(crate) fn is_far(&self) -> bool {
         let round_trip = self.inner.link.last().round_trip();

@@ -199,7 +199,7 @@ impl Driver {
                 },
                 count = self.requests.recv_many(&mut batch, BATCH), if takes => {
                     if count == 0 {
-                        self.begin_shutdown();
+                        self.begin_shutdown(shutdown::SHUTDOWN_MAX);
                     }
                     // Control messages go first: a file dropped before these requests is closed
                     // before they run.

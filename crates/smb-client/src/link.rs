@@ -358,12 +358,7 @@ impl Link {
     /// Opens or closes connections.
     fn follow(self: &Arc<Self>, advice: Advice, session: &Arc<Session>) {
         match advice {
-            Advice::Close(count) => {
-                for channel in (0..count).map_while(|_| session.take_newest()) {
-                    tracing::debug!("the newest connection brings no more throughput; closing it");
-                    channel.send_control(Control::Shutdown { waits: true });
-                }
-            }
+            Advice::Close(count) => Self::retire_newest(session, count),
             Advice::Open(count) => {
                 for _ in 0..count {
                     let (link, session) = (Arc::clone(self), Arc::clone(session));
@@ -375,6 +370,14 @@ impl Link {
                     });
                 }
             }
+        }
+    }
+
+    /// Closes the newest connections, but for the last one, when their requests are answered.
+    pub(crate) fn retire_newest(session: &Session, count: usize) {
+        for channel in (0..count).map_while(|_| session.take_newest()) {
+            tracing::debug!("the newest connection brings no more throughput; closing it");
+            channel.send_control(Control::Retire);
         }
     }
 

@@ -6,6 +6,7 @@ use ropeway_smb_wire::oplock_break::{BreakAcknowledgment, BreakNotification};
 use ropeway_smb_wire::{FileId, TreeId};
 
 use super::overdue::allowance;
+use super::shutdown::SHUTDOWN_MAX;
 use super::{Driver, Pending};
 use crate::caching::AckTarget;
 use crate::channel::{CloseNotice, Control};
@@ -50,9 +51,14 @@ impl Driver {
             Some(Control::Shutdown { waits }) => {
                 self.waits = waits;
                 self.give_back();
-                self.begin_shutdown();
+                self.begin_shutdown(SHUTDOWN_MAX);
             }
-            None => self.begin_shutdown(),
+            Some(Control::Retire) => {
+                self.give_back();
+                // What a lossy line has under way may take long, and would be sent once more.
+                self.begin_shutdown(self.timeout);
+            }
+            None => self.begin_shutdown(SHUTDOWN_MAX),
         }
     }
 

@@ -8,11 +8,11 @@ use super::{Driver, Pending};
 use crate::channel::Control;
 
 /// Time that a shutdown waits for outstanding replies, including that to LOGOFF. A guess.
-const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
+pub(super) const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 
 impl Driver {
-    /// Stops taking requests. Outstanding replies may still arrive.
-    pub(super) fn begin_shutdown(&mut self) {
+    /// Stops taking requests. Outstanding replies may still arrive within some time.
+    pub(super) fn begin_shutdown(&mut self, within: Duration) {
         // The queue still holds the messages of handles and shares that were dropped together with
         // the client.
         while let Ok(control) = self.control.try_recv() {
@@ -32,6 +32,7 @@ impl Driver {
                 | Control::Admitted
                 | Control::GiveBack
                 | Control::GiveUp
+                | Control::Retire
                 | Control::Shutdown { .. } => {}
             }
         }
@@ -41,8 +42,7 @@ impl Driver {
         for ticket in endless {
             self.connection.cancel(ticket);
         }
-        self.shutdown_until
-            .get_or_insert(self.started.elapsed() + SHUTDOWN_MAX);
+        self.shutdown_until.get_or_insert(self.started.elapsed() + within);
     }
 
     /// Returns whether the driver may end. Once nothing is in flight, the last channel of the

@@ -1,5 +1,7 @@
 //! Tests requests whose channel is lost, and paths in DFS.
 
+use std::time::Duration;
+
 use crate::peer::Setup;
 use crate::{Played, content, options, text};
 use ropeway_block::{Block, Pool};
@@ -37,6 +39,36 @@ async fn a_write_whose_channel_is_lost_is_replayed_on_another() {
     assert_eq!(client.info().reconnects, 0, "the session is still valid");
     // The handle is the same.
     assert_eq!(server.hub(|hub| hub.count(Command::Create)), 1);
+    file.close().await.unwrap();
+}
+
+/// A connection that is one too many ends when its requests are answered, however long that takes: it used to
+/// end after two seconds, and what it had under way was sent again by others.
+#[tokio::test]
+async fn a_connection_that_is_not_needed_waits_for_its_replies() {
+    let server = Played::start(Setup::default()).await;
+    let client = server.client(options()).await;
+    client.open_channel().await.unwrap();
+    let share = client.share("data").await.unwrap();
+    let pool = Pool::new(4096, 4);
+    let open = OpenFile::write(CreateDisposition::OpenIf);
+    let file = share.open(&text("file"), &open).await.unwrap();
+    *server.delay.lock().unwrap() = Duration::from_millis(3500);
+    let (one, two) = (block(&pool, 0, 4096).await, block(&pool, 4096, 4096).await);
+    let (one, two, _) = tokio::join!(file.write_at(0, one), file.write_at(4096, two), async {
+        while server.hub(|hub| hub.count(Command::Write)) < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        client.close_channel().await.unwrap();
+        // Nothing to close any more.
+        client.close_channel().await.unwrap();
+    });
+    one.unwrap();
+    two.unwrap();
+    assert_eq!(server.hub(|hub| hub.count(Command::Write)), 2, "sent again");
+    *server.delay.lock().unwrap() = Duration::ZERO;
+    file.write_at(8192, block(&pool, 8192, 4096).await).await.unwrap();
+    assert_eq!(client.info().reconnects, 0);
     file.close().await.unwrap();
 }
 

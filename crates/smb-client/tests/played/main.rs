@@ -32,6 +32,8 @@ use tokio::net::TcpListener;
 struct Played {
     endpoint: Endpoint,
     hub: Arc<Mutex<Hub>>,
+    /// How late it answers.
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl Played {
@@ -40,16 +42,21 @@ impl Played {
         let endpoint = Endpoint::new("127.0.0.1", listener.local_addr().unwrap().port());
         let hub = Arc::<Mutex<Hub>>::default();
         let known = Arc::clone(&hub);
+        let delay = Arc::<Mutex<Duration>>::default();
+        let its_delay = Arc::clone(&delay);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut peer = Peer::new(setup.clone());
                 peer.hub = Arc::clone(&known);
+                let delay = Arc::clone(&its_delay);
                 tokio::spawn(async move {
                     let mut bytes = vec![0; 64 << 10];
                     while let Ok(count @ 1..) = stream.read(&mut bytes).await {
                         peer.feed(&bytes[..count]);
                         peer.work();
                         let output = std::mem::take(&mut peer.output);
+                        let late = *delay.lock().unwrap();
+                        tokio::time::sleep(late).await;
                         if stream.write_all(&output).await.is_err() || peer.closed {
                             break;
                         }
@@ -57,7 +64,7 @@ impl Played {
                 });
             }
         });
-        Self { endpoint, hub }
+        Self { endpoint, hub, delay }
     }
 
     async fn client(&self, options: ClientOptions) -> Client {
