@@ -1,7 +1,7 @@
 //! Fewer wake-ups of the receiver of a long message.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Info, sys};
 
@@ -14,21 +14,28 @@ const BYTES: usize = 512 << 10;
 /// long that nothing arrives (a guess).
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(1);
 
+/// Longest time in which that many bytes arrive on a connection for which this is used. Behind a tunnel that
+/// ends on this machine the round trip is short and the line may be slow: its receiver must see that bytes
+/// arrive, or takes the other end for lost (a guess: 26 MB/s).
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// Makes a socket readable only when much has arrived (`SO_RCVLOWAT`, socket(7)), while much of a message is
-/// missing. The kernel wakes the receiver earlier if the socket's buffer is full, or at the end of the
-/// stream.
+/// missing and comes fast. The kernel wakes the receiver earlier if the socket's buffer is full, or at the
+/// end of the stream.
 #[derive(Debug, Default)]
 pub struct LowWater {
     is_set: bool,
     /// Whether the line is short enough; `None` if nobody has asked yet.
     is_near: Option<bool>,
+    pace: Pace,
 }
 
 impl LowWater {
     /// Prepares to wait for a socket whose message lacks `missing` bytes, or is complete. Call it before each
     /// wait: an earlier call may have been for another message.
     pub fn prepare(&mut self, socket: impl AsFd, missing: usize) {
-        let wanted = missing >= BYTES && self.is_near(&socket);
+        let is_fast = self.pace.look(Instant::now(), missing, self.is_set);
+        let wanted = missing >= BYTES && is_fast && self.is_near(&socket);
         // If the kernel refuses, the receiver wakes more often, or is woken by what is there already.
         let bytes = if wanted { BYTES as i32 } else { 1 };
         if self.is_set != wanted && sys::set_receive_low_water(socket.as_fd(), bytes).is_ok() {
@@ -45,6 +52,38 @@ impl LowWater {
         *self.is_near.get_or_insert_with(|| {
             Info::shortest_round_trip(socket).is_ok_and(|round_trip| round_trip <= ROUND_TRIP_MAX)
         })
+    }
+}
+
+/// How fast the bytes of long messages come.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When it was measured last, and what was missing then.
+    mark: Option<(Instant, usize)>,
+    is_fast: bool,
+}
+
+impl Pace {
+    /// Takes what is missing now. `waited` says that the receiver has waited for [`BYTES`]. Returns whether
+    /// as many come within [`PATIENCE`].
+    fn look(&mut self, now: Instant, missing: usize, waited: bool) -> bool {
+        match self.mark {
+            Some((at, before)) if missing < before => {
+                let bytes = before - missing;
+                let took = now.saturating_duration_since(at);
+                if waited {
+                    self.is_fast = took <= PATIENCE;
+                } else if bytes >= BYTES / 2 {
+                    self.is_fast = took <= PATIENCE / 2;
+                } else {
+                    return self.is_fast;
+                }
+                self.mark = Some((now, missing));
+            }
+            // Another message.
+            _ => self.mark = Some((now, missing)),
+        }
+        self.is_fast
     }
 }
 
@@ -68,11 +107,33 @@ mod tests {
     }
 
     #[test]
+    fn only_a_fast_line_is_waited_for() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let mut pace = Pace::default();
+        assert!(!pace.look(at(0), 8 * BYTES, false));
+        // Too few bytes to tell.
+        assert!(!pace.look(at(1), 8 * BYTES - 1000, false));
+        assert!(pace.look(at(9), 7 * BYTES, false));
+        // The next ones are waited for, and come in time.
+        assert!(pace.look(at(29), 6 * BYTES, true));
+        // These do not.
+        assert!(!pace.look(at(50), 5 * BYTES, true));
+        assert!(!pace.look(at(51), 5 * BYTES - 1000, false));
+        assert!(pace.look(at(52), 4 * BYTES, false));
+        // Another message after a long time says nothing about the line.
+        assert!(pace.look(at(60), 0, true));
+        assert!(pace.look(at(10_000), 2 * BYTES, false));
+        assert!(!pace.look(at(12_000), BYTES, true));
+    }
+
+    #[test]
     fn the_socket_waits_for_many_bytes_only_while_many_are_missing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         let mut low_water = LowWater::default();
+        low_water.pace.is_fast = true;
         let long = 900;
 
         low_water.prepare(&receiver, BYTES - 1);
@@ -86,7 +147,9 @@ mod tests {
         assert!(!low_water.is_set());
         assert!(finds(&mut receiver, long));
 
+        low_water.pace.is_fast = true;
         low_water.prepare(&receiver, 2 * BYTES);
+        assert!(low_water.is_set());
         sender.write_all(&vec![0; BYTES]).unwrap();
         assert!(finds(&mut receiver, long));
         low_water.prepare(&receiver, 2 * BYTES);
