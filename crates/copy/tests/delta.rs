@@ -249,3 +249,39 @@ async fn only_a_mirror_looks_for_what_was_moved() {
         assert_eq!(target.content(&path("to/old/disk")).is_ok(), !is_mirror);
     }
 }
+
+/// What stands in the way of something else is removed while other files are copied, so nothing is built
+/// from it: not from a file where a folder must go, and not from one in a folder where a file must go.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_replaced_is_nothing_to_build_from() {
+    let content = noise(7, SIZE);
+    for (old, new, in_its_way) in [
+        ("m/file", "n/file", "m"),
+        ("m", "n/file", "m/small"),
+        ("m/deep/file", "n", "m"),
+    ] {
+        for up in [true, false] {
+            let (near, far) = (MemoryTree::new(), far(FarChunks::True));
+            let (source, target) = if up { (near, far) } else { (far, near) };
+            source.insert_file(&path(new), &content).unwrap();
+            source.insert_file(&path(in_its_way), b"other").unwrap();
+            let old = path(&format!("to/{old}"));
+            target.insert_file(&old, &content).unwrap();
+            let aged = MetadataChange {
+                modified: Some(Timestamp(1_600_000_000_000_000_000)),
+                ..Default::default()
+            };
+            source.set_metadata(&path(new), &aged).await.unwrap();
+            target.set_metadata(&old, &aged).await.unwrap();
+            let (source, target) = (Arc::new(source), Arc::new(target));
+            let spec = JobSpec::whole(source, target.clone(), path("to"), mirror());
+            let (outcome, events) = spec.run().await;
+            assert_eq!(outcome.status, Status::Done, "{events:?}");
+            assert_eq!(outcome.summary.bytes_reused, 0, "{old}");
+            for (name, expected) in [(new, &content[..]), (in_its_way, b"other")] {
+                let there = target.content(&path(&format!("to/{name}"))).unwrap();
+                assert!(there == expected, "{old} to {name}");
+            }
+        }
+    }
+}

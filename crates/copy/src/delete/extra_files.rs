@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use ropeway_plan::TimeGranularity;
-use ropeway_vfs::{Kind, Metadata, RelPath, Timestamp};
+use ropeway_vfs::{Kind, Metadata, Name, RelPath, Timestamp};
 
 /// Size in bytes of the smallest file that is remembered. Smaller ones cross a line in one request with
 /// others.
@@ -42,12 +42,28 @@ impl ExtraFiles {
         }
     }
 
-    /// Returns the path of a file with the size and time of `file`.
-    pub(crate) fn find(&self, file: &Metadata, granularity: &TimeGranularity) -> Option<RelPath> {
+    /// Returns the path of a file with the size and time of `file`, with its name if there are several.
+    pub(crate) fn find(
+        &self,
+        name: &Name,
+        file: &Metadata,
+        granularity: &TimeGranularity,
+    ) -> Option<RelPath> {
         let known = self.0.lock();
-        let mut same_size = known.by_size.get(&file.size)?.iter();
-        let found = same_size.find(|(modified, _)| granularity.equal(*modified, file.modified));
-        found.map(|(_, path)| path.clone())
+        let same_size = known.by_size.get(&file.size)?.iter();
+        let mut equal = same_size.filter(|(modified, _)| granularity.equal(*modified, file.modified));
+        let first = equal.next()?;
+        let is_named_so = |path: &RelPath| path.file_name().as_ref() == Some(name);
+        let (_, path) = match is_named_so(&first.1) {
+            true => first,
+            false => equal.find(|(_, path)| is_named_so(path)).unwrap_or(first),
+        };
+        Some(path.clone())
+    }
+
+    /// Forgets all: what was to be deleted is.
+    pub(crate) fn clear(&self) {
+        *self.0.lock() = Known::default();
     }
 }
 
@@ -78,11 +94,13 @@ mod tests {
             Some(&Metadata::bare(Kind::File, SIZE_MIN, Timestamp::UNKNOWN)),
         );
         files.add(&path("unknown"), None);
-        let find = |size, time| {
+        let find_named = |name: &str, size, time| {
+            let name = Name::new(name.as_bytes()).unwrap();
             files
-                .find(&file(size, time), &granularity)
+                .find(&name, &file(size, time), &granularity)
                 .map(|path| path.to_string())
         };
+        let find = |size, time| find_named("other", size, time);
         assert_eq!(find(SIZE_MIN, 5000).as_deref(), Some("two"));
         assert_eq!(find(SIZE_MIN, 1000).as_deref(), Some("one"));
         for (size, time) in [
@@ -94,6 +112,14 @@ mod tests {
             assert_eq!(find(size, time), None, "{size} {time}");
         }
         assert_eq!(find(SIZE_MIN, Timestamp::UNKNOWN.0), None);
+        files.add(&path("moved/three"), Some(&file(SIZE_MIN, 1000)));
+        assert_eq!(
+            find_named("three", SIZE_MIN, 1000).as_deref(),
+            Some("moved/three")
+        );
+        assert_eq!(find_named("four", SIZE_MIN, 1000).as_deref(), Some("one"));
+        files.clear();
+        assert_eq!(find_named("three", SIZE_MIN, 1000), None);
     }
 
     #[test]

@@ -93,7 +93,9 @@ pub(crate) async fn delete_round(
     scopes: &[Scope],
     failures_before: u64,
 ) -> Ended {
-    match delete(context, root, scopes, Some(failures_before)).await {
+    let deleted = delete(context, root, scopes, Some(failures_before)).await;
+    context.extra_files.clear();
+    match deleted {
         Ok(ended) => ended,
         Err(Stopped::EmptySource) => {
             context.report.note(

@@ -1,5 +1,7 @@
 //! One pass over the target: finds the nodes that the source does not have.
 
+mod count;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +14,6 @@ use crate::delete::nodes::{CHUNK, is_mount_point, volume_of};
 use crate::delete::remove::Removal;
 use crate::delete::times::restore_times;
 use crate::job::context::Context;
-use crate::job::options::is_temporary;
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
 use crate::walk::list_ahead::{AHEAD_NAMED_MAX, ListAhead};
@@ -419,7 +420,10 @@ impl<'a> Pass<'a> {
         if self.count_only {
             match is_mount_point {
                 true => self.is_doubtful.store(true, Ordering::Relaxed),
-                false => self.count(&path, &metadata, Above::In(place.id), found).await,
+                false => {
+                    self.count(&path, &metadata, (Above::In(place.id), fate), found)
+                        .await
+                }
             }
             return false;
         }
@@ -437,52 +441,6 @@ impl<'a> Pass<'a> {
             return false;
         }
         self.removal.delete(&path, &metadata, Above::Named).await
-    }
-
-    /// Counts a node that would be deleted, with everything below it.
-    async fn count(&self, path: &RelPath, metadata: &Metadata, above: Above, found: &mut Found) {
-        if found.first.len() < NAMED_MAX {
-            found.first.push(path.clone());
-        }
-        found.add(Some(metadata));
-        self.context.extra_files.add(path, Some(metadata));
-        let mut folders = Vec::new();
-        if metadata.is_dir() {
-            folders.push((path.clone(), volume_of(metadata), above, Held::default()));
-        }
-        let target = &*self.context.config.target;
-        while let Some((dir, volume, above, _held)) = folders.pop() {
-            // The deletion reports what cannot be listed.
-            let Ok(mut listing) = target.list(&dir).await else {
-                continue;
-            };
-            while let Ok(entries) = listing.next(CHUNK).await {
-                if entries.is_empty() || above.prove(target, &dir, &*listing).is_err() {
-                    break;
-                }
-                for entry in entries {
-                    if is_temporary(&entry.name) {
-                        continue;
-                    }
-                    let child = dir.join(&entry.name);
-                    let metadata = entry.metadata.as_ref().ok();
-                    let stays = metadata.is_some_and(|metadata| {
-                        self.removal.protection.keeps(&child, metadata) || is_mount_point(metadata, volume)
-                    });
-                    found.target_nodes += 1;
-                    if stays {
-                        continue;
-                    }
-                    found.add(metadata);
-                    self.context.extra_files.add(&child, metadata);
-                    if let Some(metadata) = metadata.filter(|metadata| metadata.is_dir())
-                        && let Ok(held) = self.removal.backlog.hold(&child)
-                    {
-                        folders.push((child, volume_of(metadata), Above::of(&*listing), held));
-                    }
-                }
-            }
-        }
     }
 
     /// Returns the names that belong in a target folder, by their hashes.

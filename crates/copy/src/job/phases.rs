@@ -89,6 +89,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         for root in roots {
             delete_extra(context, root).await;
         }
+        context.extra_files.clear();
         // The user agreed to the deletions of the first pass only.
         if let Some(guard) = &mut *context.delete_guard.lock() {
             guard.agreed = None;

@@ -115,7 +115,9 @@ impl OldFile {
             }),
             None => {
                 let granularity = &task.folder.root().rules.granularity;
-                let path = context.extra_files.find(&task.metadata, granularity)?;
+                let path = context
+                    .extra_files
+                    .find(&task.name, &task.metadata, granularity)?;
                 Some(Self {
                     path,
                     size: task.metadata.size,
