@@ -86,13 +86,14 @@ fn only_named(mut tree: Clap, first: Option<&OsString>) -> Clap {
 const VARIABLES: &str = "ROPEWAY_";
 
 /// Variables that belong to no flag. The last one is that of the project's tests.
-const OTHER_VARIABLES: [&str; 7] = [
+const OTHER_VARIABLES: [&str; 8] = [
     "ROPEWAY_PASSWORD",
     "ROPEWAY_DEBUG",
     "ROPEWAY_IO",
     "ROPEWAY_LINK",
     "ROPEWAY_FAR",
     "ROPEWAY_FAR_NETNS",
+    crate::commands::fleet::UNFINISHED,
     "ROPEWAY_SEEDS",
 ];
 

@@ -226,11 +226,13 @@ pub(crate) enum Command {
     /// each device and the time until it has everything, and the processes and files behind it.
     /// `dirty drain PATH` waits until a device has everything.
     Dirty(Box<DirtyArgs>),
-    /// One copy by many machines
+    /// One copy by many machines (not finished)
     ///
     /// For trees where one machine is not enough. `submit` makes a job, `work` runs on as many
     /// machines as help. The job lives in a folder beside the target, so it needs no service. Any
-    /// process may die at any time. It deletes nothing, and copies each file by one worker.
+    /// process may die at any time. It is not finished: docs/fleet.md lists what can go wrong, and
+    /// the command needs ROPEWAY_FLEET=unfinished.
+    #[command(hide = true)]
     Fleet(FleetArgs),
     /// Create a tree, copy it, kill the copy halfway, resume, verify
     ///

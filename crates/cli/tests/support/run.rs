@@ -164,6 +164,8 @@ impl Place {
         }
         process
             .env("HOME", self.path())
+            // Tests of what is not finished yet.
+            .env("ROPEWAY_FLEET", "unfinished")
             .env("LC_ALL", "C.UTF-8")
             .env("XDG_STATE_HOME", self.join(".state"))
             .env("XDG_CONFIG_HOME", self.join(".config"))

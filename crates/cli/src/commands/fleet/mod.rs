@@ -11,11 +11,21 @@ use ropeway_vfs::EndError;
 use crate::args::{FleetArgs, FleetCommand};
 use crate::failure::{Failure, code};
 
+/// Environment variable that allows the command, with the value `unfinished`: it can still lose data in
+/// cases that `docs/fleet.md` lists.
+pub(crate) const UNFINISHED: &str = "ROPEWAY_FLEET";
+
 /// Runs the command and returns its exit code.
 ///
 /// # Errors
-/// There is no such job, or an end cannot be used.
+/// It is not allowed, there is no such job, or an end cannot be used.
 pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
+    if std::env::var_os(UNFINISHED).is_none_or(|value| value != "unfinished") {
+        let message = "fleet is not finished: it can lose data in some cases";
+        return Err(Failure::new(code::USAGE, message).hint(format!(
+            "use `ropeway copy`; to try it with data that you do not need, set {UNFINISHED}=unfinished"
+        )));
+    }
     match &args.command {
         FleetCommand::Submit(args) => submit::run(args),
         FleetCommand::Work(args) => work::run(args, false),
