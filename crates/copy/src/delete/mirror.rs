@@ -66,11 +66,23 @@ pub(crate) async fn check_deletions(context: &Context, roots: &[Arc<JobRoot>]) -
     Ok(())
 }
 
+/// Deletes after the first pass, in all roots.
+pub(crate) async fn delete_first(context: &Context, roots: &[Arc<JobRoot>]) {
+    for root in roots {
+        delete_extra(context, root).await;
+    }
+    context.extra_files.clear();
+    // The user agreed to the deletions of the first pass only.
+    if let Some(guard) = &mut *context.delete_guard.lock() {
+        guard.agreed = None;
+    }
+}
+
 /// Deletes after the first pass what is on the target and not in the source. Nothing is looked for where the
 /// pass before the copy found nothing, the copy changed nothing, and no folder of the source has another time
 /// than its copy: a name that vanished since would have changed it. A watch always looks: it began after the
 /// pass before the copy.
-pub(crate) async fn delete_extra(context: &Context, root: &JobRoot) {
+async fn delete_extra(context: &Context, root: &JobRoot) {
     let is_clean = !root.needs_deletion.load(Ordering::Acquire) && !root.is_changed.load(Ordering::Acquire);
     if is_clean && !context.config.options.watch {
         return;

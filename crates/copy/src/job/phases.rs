@@ -15,7 +15,7 @@ use std::time::Duration;
 use ropeway_vfs::End;
 use ropeway_vfs::event::{Event, Phase};
 
-use crate::delete::mirror::{check_deletions, delete_extra};
+use crate::delete::mirror::{check_deletions, delete_first};
 use crate::delete::moved::remove_moved;
 use crate::durable::checkpoint::checkpoint;
 use crate::durable::lost_writes::find_lost_writes;
@@ -86,14 +86,7 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         beside.abort();
     }
     if context.config.options.delete.is_some() {
-        for root in roots {
-            delete_extra(context, root).await;
-        }
-        context.extra_files.clear();
-        // The user agreed to the deletions of the first pass only.
-        if let Some(guard) = &mut *context.delete_guard.lock() {
-            guard.agreed = None;
-        }
+        delete_first(context, roots).await;
     }
     times.perceived = landed;
     let mut has_swept = false;
