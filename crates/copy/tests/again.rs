@@ -1,6 +1,8 @@
 //! Second runs with an end that is far away: where nothing changed, little is asked and nothing is set.
 
 #![allow(clippy::unwrap_used)]
+mod counted;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +11,9 @@ use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::memory::MemoryTree;
-use ropeway_vfs::trace::{Observer, Record};
 use ropeway_vfs::{Capabilities, End, ErrorKind, MetadataChange, RelPath, Timestamp, Tree, Xattr};
+
+use counted::Counted;
 
 const FOLDERS: usize = 60;
 const FILES: usize = 50;
@@ -80,26 +83,6 @@ fn mirror() -> Options {
         delete: Some(Delete::default()),
         preflight: true,
         ..Options::default()
-    }
-}
-
-/// Counts operations by name.
-#[derive(Default)]
-struct Counted(std::sync::Mutex<std::collections::HashMap<&'static str, u64>>);
-
-impl Counted {
-    fn count(&self, kind: &str) -> u64 {
-        self.0.lock().unwrap().get(kind).copied().unwrap_or_default()
-    }
-}
-
-impl Observer for Counted {
-    fn now(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn record(&self, record: Record<'_>) {
-        *self.0.lock().unwrap().entry(record.kind).or_default() += 1;
     }
 }
 

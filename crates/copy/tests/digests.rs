@@ -2,15 +2,18 @@
 //! are equal are not listed.
 
 #![allow(clippy::unwrap_used)]
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+mod counted;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_copy::{CheckSpec, CheckWatch, Delete, JobSpec, Options, Outcome, Status, check};
 use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::memory::MemoryTree;
-use ropeway_vfs::trace::{Observer, Record};
 use ropeway_vfs::{Capabilities, End, Kind, MetadataChange, RelPath, Timestamp, Tree};
+
+use counted::Counted;
 
 const FOLDERS: usize = 12;
 const FILES: usize = 5;
@@ -149,26 +152,6 @@ async fn state(tree: &MemoryTree) -> BTreeMap<String, (Kind, Timestamp, Vec<u8>)
         }
     }
     found
-}
-
-/// Counts operations by name.
-#[derive(Default)]
-struct Counted(Mutex<HashMap<&'static str, u64>>);
-
-impl Counted {
-    fn count(&self, kind: &str) -> u64 {
-        self.0.lock().unwrap().get(kind).copied().unwrap_or_default()
-    }
-}
-
-impl Observer for Counted {
-    fn now(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn record(&self, record: Record<'_>) {
-        *self.0.lock().unwrap().entry(record.kind).or_default() += 1;
-    }
 }
 
 fn mirror() -> Options {

@@ -34,6 +34,11 @@ fn claim(epoch: u32) -> ClaimId {
     }
 }
 
+/// Returns the catalog as a worker sees it.
+fn store(tree: &Arc<MemoryTree>, worker: u64) -> Store {
+    Store::new(Arc::clone(tree) as _, path("c"), WorkerId(worker))
+}
+
 /// A worker of the first job sleeps between any two steps while the second job is made.
 #[test]
 fn a_worker_of_an_earlier_job_can_do_nothing_in_a_later_one() {
@@ -117,9 +122,8 @@ fn a_submit_that_is_cut_off_leaves_a_job_or_none() {
 #[test]
 fn a_claim_folder_that_comes_back_is_of_no_use_to_the_earlier_worker() {
     let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
-    let store = |number| Store::new(Arc::clone(&tree) as Arc<dyn Tree>, path("c"), WorkerId(number));
     simulate(&clock, async {
-        let (first, second) = (store(1), store(2));
+        let (first, second) = (store(&tree, 1), store(&tree, 2));
         first.create(&job()).await.unwrap();
         first.begin(claim(1)).await.unwrap();
         second.begin(claim(2)).await.unwrap();
@@ -221,9 +225,8 @@ fn a_catalog_of_another_user_or_one_that_others_may_write_to_is_refused() {
 #[test]
 fn a_task_that_ends_while_it_is_claimed_again_is_left_alone() {
     let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
-    let store = |number| Store::new(Arc::clone(&tree) as Arc<dyn Tree>, path("c"), WorkerId(number));
     simulate(&clock, async {
-        let (first, second) = (store(1), store(2));
+        let (first, second) = (store(&tree, 1), store(&tree, 2));
         first.create(&job()).await.unwrap();
         first.begin(claim(1)).await.unwrap();
         second.begin(claim(2)).await.unwrap();

@@ -55,6 +55,15 @@ impl World {
         Faults::new(Arc::clone(tree) as _, rules, Arc::new(self.clock.clone()))
     }
 
+    /// Returns source and target, of which the one at `end` fails by rule.
+    fn faulty_at(&self, end: &str, rules: &str) -> (Arc<Faults>, Arc<Faults>) {
+        let rules_of = |which| if end == which { rules } else { "" };
+        (
+            self.faulty(&self.source, rules_of("source")),
+            self.faulty(&self.target, rules_of("target")),
+        )
+    }
+
     /// Runs a job, and removes its catalog. Returns its records.
     fn run(&self, source: Arc<dyn Tree>, target: Arc<dyn Tree>) -> Vec<Record> {
         self.segments(source, target, WorkOptions::default()).concat()
@@ -160,16 +169,7 @@ fn a_connection_that_is_lost_at_one_name_fails_no_file() {
     for (end, name) in [("target", "t/a"), ("source", "a")] {
         let world = World::new();
         let rule = format!("stat:path={name},kind=network,times=1");
-        let (source, target) = match end {
-            "source" => (
-                world.faulty(&world.source, &rule),
-                world.faulty(&world.target, ""),
-            ),
-            _ => (
-                world.faulty(&world.source, ""),
-                world.faulty(&world.target, &rule),
-            ),
-        };
+        let (source, target) = world.faulty_at(end, &rule);
         let records = world.run(Arc::clone(&source) as _, Arc::clone(&target) as _);
         assert_eq!([source.fired(), target.fired()].concat(), [1], "{end}");
         assert!(!has_failed(&records), "{end}: {records:?}");
@@ -235,10 +235,7 @@ fn a_first_name_that_fails_leaves_no_name_of_the_old_file() {
             target.insert_file(&path("t/a"), b"old").unwrap();
             source.make_hard_link(&path("a"), &path("c")).await.unwrap();
         });
-        let (from, to) = match end {
-            "source" => (world.faulty(source, rule), world.faulty(target, "")),
-            _ => (world.faulty(source, ""), world.faulty(target, rule)),
-        };
+        let (from, to) = world.faulty_at(end, rule);
         let records = world.run(from, to);
         for name in ["t/b", "t/c"] {
             assert!(target.content(&path(name)).is_err(), "{end}: {name}");
@@ -315,16 +312,7 @@ fn one_node_that_cannot_be_used_stops_nobody() {
             simulate(&world.clock, world.source.make_dir(&path("d"), 0o755)).unwrap();
             world.source.insert_file(&path("d/f"), b"content").unwrap();
             let rule = format!("{rule},kind={kind}");
-            let (source, target) = match end {
-                "source" => (
-                    world.faulty(&world.source, &rule),
-                    world.faulty(&world.target, ""),
-                ),
-                _ => (
-                    world.faulty(&world.source, ""),
-                    world.faulty(&world.target, &rule),
-                ),
-            };
+            let (source, target) = world.faulty_at(end, &rule);
             let records = world.run(Arc::clone(&source) as _, Arc::clone(&target) as _);
             assert!([source.fired(), target.fired()].concat()[0] > 0, "{rule}");
             assert_eq!(failures(&records), [name], "{rule}: {records:?}");
