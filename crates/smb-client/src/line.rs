@@ -2,7 +2,6 @@
 //! and sent again, and the congestion control of this end. By it each connection also finds whether
 //! its line is slower than compression.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,18 +44,6 @@ pub struct LineInfo {
 /// Returns whether data wait in a queue of the line, by its round trip now and the shortest one.
 fn is_queued(now: Duration, shortest: Duration) -> bool {
     now >= shortest.mul_f64(QUEUED_TIMES) && now >= shortest + QUEUED_MIN
-}
-
-/// Returns the bytes a second that a core of this machine compresses. Measures at the first call, for
-/// some milliseconds.
-fn core_speed() -> CoreSpeed {
-    static SPEED: OnceLock<CoreSpeed> = OnceLock::new();
-    *SPEED.get_or_init(|| {
-        let start = Instant::now();
-        let speed = CoreSpeed::measure(|| start.elapsed());
-        tracing::debug!(?speed, "measured how fast a core compresses");
-        speed
-    })
 }
 
 /// Returns what the choice of compression needs of what TCP counted.
@@ -116,7 +103,9 @@ impl LineWatch {
             return;
         }
         let before = self.slow_line.level();
-        let level = self.slow_line.look(now, sample(&self.counted), core_speed);
+        let start = Instant::now();
+        let speed = || CoreSpeed::of_this_process(|| start.elapsed());
+        let level = self.slow_line.look(now, sample(&self.counted), speed);
         if level != before {
             tracing::debug!(?level, "compression of what is sent");
             connection.set_compression_level(level);
@@ -137,11 +126,9 @@ impl LineWatch {
             *totals.congestion.lock() = Some(name);
         }
         // A figure that is missing only hides a loss.
-        if let Ok(info) = Info::of(stream) {
+        if let Ok((info, shortest)) = Info::with_shortest_round_trip(stream) {
             let more = info.since(self.counted);
-            let is_queued =
-                Info::shortest_round_trip(stream).is_ok_and(|shortest| is_queued(info.round_trip, shortest));
-            if is_queued {
+            if is_queued(info.round_trip, shortest) {
                 totals.queued_bytes.fetch_add(more.moved_bytes, Ordering::Relaxed);
             }
             totals.add(more);

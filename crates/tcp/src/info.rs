@@ -45,17 +45,17 @@ impl Info {
         sys::tcp_info(socket.as_fd()).map(|raw| Self::parse(&raw))
     }
 
-    /// Asks the kernel for the shortest round trip of a connection, in the last minutes. The smoothed one of
-    /// an end that sends little includes the other end's delayed acknowledgments.
+    /// Asks the kernel, for the shortest round trip in the last minutes as well. The smoothed one of an end
+    /// that sends little includes the other end's delayed acknowledgments.
     ///
     /// # Errors
     /// The descriptor is no TCP socket.
-    pub fn shortest_round_trip(socket: impl AsFd) -> io::Result<Duration> {
+    pub fn with_shortest_round_trip(socket: impl AsFd) -> io::Result<(Self, Duration)> {
         let raw = sys::tcp_info(socket.as_fd())?;
         let bytes = raw.get(148..152).and_then(|bytes| bytes.try_into().ok());
         // The kernel's own "none yet" is the largest number.
         let micros = bytes.map_or(u32::MAX, u32::from_ne_bytes);
-        Ok(Duration::from_micros(micros.into()))
+        Ok((Self::parse(&raw), Duration::from_micros(micros.into())))
     }
 
     /// Parses `struct tcp_info` (linux/tcp.h); its beginning never changes, and what an older kernel

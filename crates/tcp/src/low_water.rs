@@ -50,7 +50,7 @@ impl LowWater {
 
     fn is_near(&mut self, socket: impl AsFd) -> bool {
         *self.is_near.get_or_insert_with(|| {
-            Info::shortest_round_trip(socket).is_ok_and(|round_trip| round_trip <= ROUND_TRIP_MAX)
+            Info::with_shortest_round_trip(socket).is_ok_and(|(_, shortest)| shortest <= ROUND_TRIP_MAX)
         })
     }
 }

@@ -17,7 +17,6 @@ use crate::job::context::Context;
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
 use crate::walk::list_ahead::{AHEAD_NAMED_MAX, ListAhead};
-use crate::walk::twin::Twins;
 
 /// What a pass examines. Paths are relative to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +107,7 @@ impl<'a> Pass<'a> {
             true => root.root.source.metadata(&root.whole.0).await.ok(),
             false => None,
         };
-        let twins = Twins::of(&context.config, root);
+        let (sources, targets) = ListAhead::of_ends(&context.config, root);
         Self {
             context,
             root,
@@ -117,8 +116,8 @@ impl<'a> Pass<'a> {
             is_doubtful: AtomicBool::new(false),
             source_volume: source_volume.as_ref().and_then(volume_of),
             removal: Removal::new(context, root),
-            sources: Mutex::new(ListAhead::of(&root.root.source).with_twin(twins.of_source)),
-            targets: Mutex::new(ListAhead::of(&context.config.target).with_twin(twins.of_target)),
+            sources: Mutex::new(sources),
+            targets: Mutex::new(targets),
         }
     }
 

@@ -19,7 +19,6 @@ use crate::job::root::JobRoot;
 use crate::walk::list_ahead::{AHEAD_NAMED_MAX, CHUNK, ListAhead};
 use crate::walk::listing_cache::ListingCache;
 use crate::walk::standing::{STANDING_LARGE_MAX, Standing};
-use crate::walk::twin::Twins;
 
 /// Counts all roots during the copy. If they were counted before it, this only lists ahead of the copying
 /// walk.
@@ -140,7 +139,7 @@ impl<'a> Count<'a> {
         root: &'a JobRoot,
         cache: Option<&'a ListingCache>,
     ) -> Self {
-        let twins = Twins::of(config, root);
+        let (sources, targets) = ListAhead::of_ends(config, root);
         Self {
             config,
             report,
@@ -148,8 +147,8 @@ impl<'a> Count<'a> {
             cache,
             adds: true,
             weighs: cache.is_none() && config.options.preflight,
-            sources: ListAhead::of(&root.root.source).with_twin(twins.of_source),
-            targets: ListAhead::of(&config.target).with_twin(twins.of_target),
+            sources,
+            targets,
             found: Found::default(),
         }
     }

@@ -16,7 +16,9 @@ use ropeway_vfs::{DirEntry, Error, ErrorKind, Listing, Op, Origin, Pending, RelP
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::walk::twin::{Asked, Twin};
+use crate::job::config::JobConfig;
+use crate::job::root::JobRoot;
+use crate::walk::twin::{Asked, Twin, Twins};
 
 /// Entries taken from a listing at once.
 pub(crate) const CHUNK: usize = 1024;
@@ -112,6 +114,15 @@ impl ListAhead {
             entries: Arc::default(),
             expected: Arc::new(AtomicUsize::new(UNKNOWN)),
         }
+    }
+
+    /// Begins without a folder, for the source and the target of a root.
+    pub(crate) fn of_ends(config: &JobConfig, root: &JobRoot) -> (Self, Self) {
+        let twins = Twins::of(config, root);
+        (
+            Self::of(&root.root.source).with_twin(twins.of_source),
+            Self::of(&config.target).with_twin(twins.of_target),
+        )
     }
 
     /// Compares folders with those of this machine before it lists them.
@@ -294,7 +305,6 @@ mod tests {
 
     use super::*;
     use crate::walk::balance::Balance;
-    use crate::walk::twin::Twins;
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text.as_bytes()).unwrap()

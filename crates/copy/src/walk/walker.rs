@@ -29,7 +29,6 @@ use crate::walk::list_ahead::{AHEAD_NAMED_MAX, Begun, CHUNK, ListAhead};
 use crate::walk::make_folder::{make_folder, open_up};
 use crate::walk::standing::{STANDING_LARGE_MAX, STANDING_MAX, Standing};
 use crate::walk::steps::{Entered, Visit, WalkStep};
-use crate::walk::twin::Twins;
 use crate::walk::xattrs::early_xattrs;
 
 /// Number of folders made at once on a remote target: one round trip for each level, not for each
@@ -63,7 +62,7 @@ pub(crate) async fn walk(
     root: &Arc<JobRoot>,
     finisher: &mpsc::UnboundedSender<FolderInner>,
 ) -> Vec<oneshot::Receiver<()>> {
-    let twins = Twins::of(&context.config, root);
+    let (sources, targets) = ListAhead::of_ends(&context.config, root);
     let mut walker = Walker {
         context,
         root,
@@ -71,8 +70,8 @@ pub(crate) async fn walk(
         entries: EntryFilter::new(context, root),
         dispatcher: Dispatcher::new(context, root),
         visits: Vec::new(),
-        sources: ListAhead::of(&root.root.source).with_twin(twins.of_source),
-        targets: ListAhead::of(&context.config.target).with_twin(twins.of_target),
+        sources,
+        targets,
         backlog: Backlog::of(&*root.root.source),
         overflow: None,
         done: Vec::new(),

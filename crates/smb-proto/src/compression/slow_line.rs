@@ -9,6 +9,7 @@
 //! Only the sender knows: TCP counts how long it had data on the line. A receiver sees a slow disk
 //! and a slow line alike. So each end decides for what it sends.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::{Algorithms, CompressionLevel};
@@ -53,6 +54,13 @@ const PROBE_LEN: usize = 256 << 10;
 const PROBES: usize = 3;
 
 impl CoreSpeed {
+    /// Returns the speed of this process's core, which the first call measures. `now` reads a monotonic
+    /// clock.
+    pub fn of_this_process(now: impl Fn() -> Duration) -> Self {
+        static SPEED: OnceLock<CoreSpeed> = OnceLock::new();
+        *SPEED.get_or_init(|| Self::measure(now))
+    }
+
     /// Measures the speed of this core now, half of it with noise and half with text. `now` reads a
     /// monotonic clock.
     pub fn measure(now: impl Fn() -> Duration) -> Self {

@@ -1,7 +1,6 @@
 //! Finds whether a client's line is slower than compression: only this end knows of what it sends.
 
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_proto::compression::{CoreSpeed, LineSample, SlowLine};
@@ -41,22 +40,11 @@ impl LineWatch {
             sending: info.waited_for_line(),
         };
         let before = self.slow_line.level();
-        let level = self
-            .slow_line
-            .look(now.duration_since(*started), sample, core_speed);
+        let speed = || CoreSpeed::of_this_process(|| now.elapsed());
+        let level = self.slow_line.look(now.duration_since(*started), sample, speed);
         if level != before {
             tracing::debug!(?level, "compression of replies");
             protocol.set_compression_level(level);
         }
     }
-}
-
-/// Returns the bytes a second that a core of this machine compresses. Measures at the first call, for
-/// some milliseconds.
-fn core_speed() -> CoreSpeed {
-    static SPEED: OnceLock<CoreSpeed> = OnceLock::new();
-    *SPEED.get_or_init(|| {
-        let start = Instant::now();
-        CoreSpeed::measure(|| start.elapsed())
-    })
 }
