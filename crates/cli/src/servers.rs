@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ropeway_smb_client::{
     ChannelsAtStart, Client, ClientOptions, ConnectionInfo, DfsHosts, Endpoint, Error as SmbError,
-    KerberosError, NtStatus, Share, ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
+    KerberosError, NtStatus, SessionRecord, Share, ShareInfo, SmbTree, SmbTreeOptions, Unprotected,
 };
 use ropeway_vfs::event::LostConnection;
 use ropeway_vfs::{End, ErrorKind, Metadata, RelPath, Tree};
@@ -70,6 +70,12 @@ impl Servers {
     /// because much data is about to be moved.
     pub(crate) fn with_channels_at_start(mut self) -> Self {
         self.options.channels_at_start = self.at_start;
+        self
+    }
+
+    /// Ends the sessions of an earlier process that `record` has, and notes those of this one there.
+    pub(crate) fn with_session_record(mut self, record: Option<Arc<dyn SessionRecord>>) -> Self {
+        self.options.session_record = record;
         self
     }
 

@@ -164,7 +164,7 @@ kill $server
 "#;
 
 #[test]
-fn a_slow_line_is_compressed_for_with_auto() {
+fn a_slow_line_is_compressed_for_without_a_flag() {
     if !is_root() {
         println!("skipped: entering the far end of a line needs root");
         return;

@@ -143,7 +143,9 @@ impl Link {
             options,
             login,
         });
-        let session = link.attempt(SessionId(0), link.options.timeout).await?;
+        let session = link
+            .attempt(link.recorded_session(), link.options.timeout)
+            .await?;
         *link.current.lock() = Some(session);
         Ok(link)
     }
@@ -247,6 +249,30 @@ impl Link {
         }
     }
 
+    /// Returns the server and who logs in there.
+    fn name(&self) -> String {
+        format!("{} {}", self.endpoint, self.login.name())
+    }
+
+    /// Returns the session that an earlier process may have left at the server; 0 if none is known.
+    fn recorded_session(&self) -> SessionId {
+        let record = self.options.session_record.as_ref();
+        let last = record.and_then(|record| record.last(&self.name()));
+        SessionId(last.unwrap_or(0))
+    }
+
+    /// Notes a session that begins.
+    async fn record_session(&self, session: Option<&SessionSecret>) {
+        let (Some(record), Some(session)) = (self.options.session_record.clone(), session) else {
+            return;
+        };
+        let (login, id) = (self.name(), session.id().0);
+        let noted = tokio::task::spawn_blocking(move || record.begins(&login, id)).await;
+        if let Err(error) = noted.map_err(std::io::Error::other).flatten() {
+            tracing::warn!(server = %self.endpoint, %error, "the session cannot be noted for a later process");
+        }
+    }
+
     /// Connects and logs in. `limit`: longest time for the TCP connection.
     async fn attempt(self: &Arc<Self>, previous: SessionId, limit: Duration) -> Result<Arc<Session>> {
         // Before connecting, so that the server does not wait for the KDC; without a ticket there
@@ -262,6 +288,7 @@ impl Link {
         let (round_trip, stream) = (connected.round_trip, connected.stream);
         let (channel, ready) = self.start_driver(stream, &shared, previous, begin)?;
         let ready = self.logged_in(ready).await?;
+        self.record_session(ready.session.as_ref()).await;
         let number = self.sessions_made.fetch_add(1, Ordering::Relaxed);
         let can_bind = ready
             .negotiated

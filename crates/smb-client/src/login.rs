@@ -78,6 +78,21 @@ impl Login {
         }
     }
 
+    /// Returns who logs in, as text without a secret.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Password { domain, user, .. } | Self::Hash { domain, user, .. } if domain.is_empty() => {
+                user.clone()
+            }
+            Self::Password { domain, user, .. } | Self::Hash { domain, user, .. } => {
+                format!("{domain}\\{user}")
+            }
+            Self::Kerberos { principal } => principal.clone().unwrap_or_default(),
+            Self::Anonymous => "anonymous".to_owned(),
+            Self::Guest => "guest".to_owned(),
+        }
+    }
+
     /// Returns whether the caller asked for a session without keys.
     pub fn accepts_guest(&self) -> bool {
         matches!(self, Self::Anonymous | Self::Guest)

@@ -1,6 +1,7 @@
 //! The options of a client.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropeway_smb_proto::client::{CompressionOffer, Encryption, Signing};
@@ -8,6 +9,7 @@ use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_tcp::Congestion;
 
 use crate::error::{Error, Result};
+use crate::session_record::SessionRecord;
 
 /// The options of a [`Client`](crate::Client). The defaults suit any round trip.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct ClientOptions {
     /// Maximum number of names in a folder; a longer listing is an error. Each name costs 8 to 20
     /// bytes while the folder is being listed.
     pub names_max: usize,
+    /// Where the numbers of sessions are kept for a later process; `None`: nowhere.
+    pub session_record: Option<Arc<dyn SessionRecord>>,
 }
 
 impl Default for ClientOptions {
@@ -71,6 +75,7 @@ impl Default for ClientOptions {
             durable: true,
             // Twice the size of the largest folders known to be in use; 150 MiB. A guess.
             names_max: 10_000_000,
+            session_record: None,
         }
     }
 }

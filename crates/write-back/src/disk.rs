@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 
 /// A folder of files that only this process changes. Files are named anew at each call, so that a
 /// backlog of many files takes no descriptors.
@@ -131,7 +132,11 @@ impl Disk for FolderDisk {
             let entry = entry?;
             let name = entry.file_name().to_str();
             if let Some(name) = name.ok().filter(|name| ![".", ".."].contains(name)) {
-                let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let found = match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    // The process that uses the journal has removed it meanwhile.
+                    Err(Errno::NOENT) => continue,
+                    found => found?,
+                };
                 files.push((name.to_owned(), u64::try_from(found.st_size).unwrap_or(0)));
             }
         }

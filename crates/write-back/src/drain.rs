@@ -25,8 +25,6 @@ use crate::shared::Shared;
 
 /// Time after which a round writes no more, so that the journal is released also on a slow line.
 const ROUND_TIME: Duration = Duration::from_secs(5);
-/// Time between notes that data are still on their way.
-const TICK: Duration = Duration::from_secs(1);
 /// How much later than the last such note a far file may have changed, and still by what this
 /// process had sent: replies on their way, and clocks that differ.
 const SLACK_NS: i128 = 5_000_000_000;
@@ -183,9 +181,10 @@ impl Shared {
             size: stat.size,
             lease,
         };
+        let under_way = self.under_way.begin(file);
         let sent = self.send(file, &*node, &round, &parts, before);
         // The last user of a part removes it: that must come before the end of the log is durable.
-        drop(parts);
+        drop((parts, under_way));
         match sent {
             Ok(Sent::All(far)) => self.end_round(file, &mut drainer, round.mark, &far),
             Ok(Sent::Part) => Ok(Ended::More),
@@ -199,7 +198,7 @@ impl Shared {
 
     /// Notes what a round that failed has left in the far file, if the server can be asked.
     fn failed(&self, file: &Arc<File>, drainer: &mut Drainer, node: &dyn Node, kind: ErrorKind) {
-        self.tick(file);
+        self.tick(file, Duration::ZERO);
         let is_away = matches!(
             kind,
             ErrorKind::Network | ErrorKind::Unreachable | ErrorKind::TimedOut | ErrorKind::Interrupted
@@ -306,21 +305,6 @@ impl Shared {
         Some((round, pending.log.parts()))
     }
 
-    /// Notes that data are still on their way.
-    fn tick(&self, file: &Arc<File>) {
-        let at = self.far_now();
-        let mut state = file.state.lock();
-        let path = state.path.clone();
-        if state.is_removed {
-            return;
-        }
-        if let Some(pending) = &mut state.pending {
-            pending.draining = Some(at);
-            // At worst a conflict after a crash.
-            let _ = pending.note_synced(&path, &Record::Draining { at, begins: false });
-        }
-    }
-
     /// Sends a round and flushes it at the far server. Stops where others change the far file: what
     /// they write must not be written over by more than what is on its way.
     fn send(
@@ -388,7 +372,7 @@ impl Shared {
         lease: ContentLease,
         far_size: &mut u64,
     ) -> Result<Option<u64>> {
-        let (begun, mut ticked) = (Instant::now(), Instant::now());
+        let begun = Instant::now();
         let mut buffer = Vec::new();
         let mut ahead = (0, Instant::now());
         for (index, (offset, piece)) in round.pieces.iter().enumerate() {
@@ -402,11 +386,7 @@ impl Shared {
             node.write_at(&buffer, *offset)?;
             *far_size = (*far_size).max(offset + piece.length);
             ahead.0 += piece.length;
-            self.limit_ahead(node, &mut ahead)?;
-            if ticked.elapsed() >= TICK {
-                self.tick(file);
-                ticked = Instant::now();
-            }
+            self.limit_ahead(file, node, &mut ahead)?;
             let next = round.pieces.get(index + 1);
             if begun.elapsed() >= ROUND_TIME
                 && let Some((_, next)) = next
@@ -420,12 +400,13 @@ impl Shared {
 
     /// Waits once enough is on its way, and sets how much that is by the time that it took. All
     /// workers share the line.
-    fn limit_ahead(&self, node: &dyn Node, (bytes, since): &mut (u64, Instant)) -> Result<()> {
+    fn limit_ahead(&self, file: &File, node: &dyn Node, (bytes, since): &mut (u64, Instant)) -> Result<()> {
         let ahead = self.ahead.load(Ordering::Relaxed);
         if *bytes < ahead {
             return Ok(());
         }
         node.write_out()?;
+        self.under_way.answered(file);
         let took = since.elapsed();
         (*bytes, *since) = (0, Instant::now());
         let next = match took {

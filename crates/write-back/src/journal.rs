@@ -1,6 +1,7 @@
 //! The folder of a journal: whose it is, its key, its lock.
 //!
 //! ```text
+//! DIR/write-back/sessions         see [`SessionFile`](crate::SessionFile)
 //! DIR/write-back/SHARE/share      the far share, its volume, and a hash of the key, as text
 //!                      key        32 random bytes, readable by their owner only
 //!                      lock       locked while a process uses the journal
@@ -99,13 +100,8 @@ impl Journal {
     pub fn open(cache: &Path, share: &str, volume: u64) -> Result<Self, JournalError> {
         let path = path_of(cache, share);
         let io = |error| io_error(&path, error);
-        let parent = cache.join(FOLDER);
-        for folder in [&parent, &path] {
-            match DirBuilder::new().mode(0o700).create(folder) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io(error)),
-                _ => check_owner(folder)?,
-            }
-        }
+        let parent = folder_of_all(cache)?;
+        make_folder(path.clone())?;
         let mut options = OpenOptions::new();
         options
             .read(true)
@@ -190,7 +186,21 @@ impl Journal {
     }
 }
 
-fn io_error(path: &Path, error: io::Error) -> JournalError {
+/// Makes the folder of all journals of a cache's folder, if there is none, and returns it.
+pub(crate) fn folder_of_all(cache: &Path) -> Result<PathBuf, JournalError> {
+    make_folder(cache.join(FOLDER))
+}
+
+/// Makes a folder if there is none. Refuses one that others may change.
+fn make_folder(path: PathBuf) -> Result<PathBuf, JournalError> {
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&path, error)),
+        _ => check_owner(&path)?,
+    }
+    Ok(path)
+}
+
+pub(crate) fn io_error(path: &Path, error: io::Error) -> JournalError {
     JournalError::Io {
         path: path.to_owned(),
         error,

@@ -9,7 +9,9 @@
 //!                 ├─ shared      writes into the journal; what must wait for the backlog
 //!                 ├─ queue, drain    workers bring backlogs to the far files, in rounds
 //!                 ├─ conflict    saves a backlog under another name
-//!                 └─ disk        the near disk
+//!                 ├─ disk        the near disk
+//!                 └─ under_way   notes that a round is not at its end, once a second
+//! SessionFile     the sessions at far servers, for the process that comes next
 //! Journal ── DIR/write-back/SHARE: its key, its lock, whose it is
 //! ```
 //!
@@ -46,13 +48,16 @@ mod queue;
 mod record;
 mod recover;
 mod seal;
+mod sessions;
 mod shared;
 pub mod simulation;
 mod status;
 mod store;
+mod under_way;
 
 pub use disk::{Disk, FolderDisk};
 pub use journal::{Journal, JournalError, Left};
+pub use sessions::SessionFile;
 pub use shared::WriteBackOptions;
 pub use status::Status;
 pub use store::WriteBackStore;

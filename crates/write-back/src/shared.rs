@@ -16,6 +16,7 @@ use crate::log::{FileLog, LogSpace, snapshot_of};
 use crate::queue::Queue;
 use crate::record::{DATA_MAX, Record};
 use crate::status::Figures;
+use crate::under_way::UnderWay;
 
 /// Longest time that a near client waits for room in the journal, or for a backlog that must be
 /// gone before its request: clients give up after about a minute.
@@ -84,6 +85,7 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) changes: Changes,
     pub(crate) queue: Queue,
+    pub(crate) under_way: UnderWay,
     pub(crate) figures: Figures,
     pub(crate) observer: Mutex<Option<Arc<dyn Observer>>>,
     /// Files with a backlog, conflicts included.
@@ -113,6 +115,7 @@ impl Shared {
             files: Files::default(),
             changes: Changes::default(),
             queue: Queue::default(),
+            under_way: UnderWay::default(),
             figures: Figures::default(),
             observer: Mutex::default(),
             backlogs: AtomicUsize::new(0),

@@ -91,6 +91,9 @@ impl WriteBackStore {
             workers: Mutex::default(),
             journal: None,
         };
+        if workers > 0 {
+            Shared::note_rounds(&store.shared)?;
+        }
         for _ in 0..workers {
             let shared = Arc::clone(&store.shared);
             let thread = std::thread::Builder::new().name("write-back".into());

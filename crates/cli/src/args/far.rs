@@ -47,13 +47,13 @@ pub(crate) struct FarArgs {
     /// Maximum number of connections to a far server (default 4)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(crate) channels: Option<u16>,
-    /// Compress data on the line to far servers: off (default), on (without a value), auto
+    /// Compress data on the line to far servers: auto (default), on (without a value), off
     #[arg(
         long,
         value_name = "WHEN",
         num_args = 0..=1,
         require_equals = true,
-        default_value = "off",
+        default_value = "auto",
         default_missing_value = "on",
         value_parser = values::compress,
         hide_default_value = true
@@ -97,7 +97,7 @@ impl FarArgs {
             far_encrypt: Encryption::Desired,
             far_dialect: None,
             channels: None,
-            compress: CompressionOffer::Off,
+            compress: CompressionOffer::OwnEnds,
             timeout: None,
             write_back: false,
             write_back_size: None,

@@ -95,7 +95,7 @@ pub(crate) struct ShareArgs {
     /// host only.
     #[arg(long, value_name = "HOSTS", default_value = "domain", value_parser = values::dfs, hide_default_value = true)]
     pub(crate) dfs: DfsHosts,
-    /// Compress data both ways: off (default), on (without a value), auto
+    /// Compress data both ways: auto (default), on (without a value), off
     ///
     /// `auto` compresses to and from a server of Ropeway while the line is slower than that, each end for
     /// what it sends. `on` compresses with every server that can. Data that does not compress is
@@ -105,7 +105,7 @@ pub(crate) struct ShareArgs {
         value_name = "WHEN",
         num_args = 0..=1,
         require_equals = true,
-        default_value = "off",
+        default_value = "auto",
         default_missing_value = "on",
         value_parser = values::compress,
         hide_default_value = true
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(options.signing, Signing::Required);
         assert_eq!(options.encryption, Encryption::Desired);
         assert_eq!(options.dialects, Dialect::Smb202..=Dialect::Smb311);
-        assert_eq!(options.compression, CompressionOffer::Off);
+        assert_eq!(options.compression, CompressionOffer::OwnEnds);
         assert!(options.tcp.ecn.is_none() && options.tcp.window.is_none());
     }
 

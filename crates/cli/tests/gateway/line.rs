@@ -1,12 +1,18 @@
 //! A line to a server that can be cut for a while: nothing is delivered, and nothing is reported,
 //! until it is mended. It counts what comes back.
+//!
+//! It can also hold what is under way, as a router does whose queue is long, while new connections pass.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
+
+/// Bytes that a connection carries at once, at most.
+const PIECE: usize = 64 << 10;
 
 /// A line that lives as long as the test's process: its threads wait in the kernel.
 pub(crate) struct Line {
@@ -16,7 +22,7 @@ pub(crate) struct Line {
 
 #[derive(Default)]
 struct State {
-    is_cut: Mutex<bool>,
+    stopped: Mutex<Stopped>,
     mended: Condvar,
     /// Bytes in both directions.
     bytes: AtomicU64,
@@ -26,11 +32,22 @@ struct State {
     turn: Mutex<()>,
 }
 
+/// Which connections deliver nothing.
+#[derive(Default)]
+struct Stopped {
+    all: bool,
+    /// Those with a lower number.
+    below: u64,
+    /// The number of the next connection.
+    next: u64,
+}
+
 impl State {
-    /// Waits until the line delivers.
-    fn pass(&self, bytes: usize) {
-        let is_cut = self.is_cut.lock().unwrap();
-        drop(self.mended.wait_while(is_cut, |is_cut| *is_cut).unwrap());
+    /// Waits until the line delivers what a connection carries.
+    fn pass(&self, connection: u64, bytes: usize) {
+        let stopped = self.stopped.lock().unwrap();
+        let waits = |stopped: &mut Stopped| stopped.all || connection < stopped.below;
+        drop(self.mended.wait_while(stopped, waits).unwrap());
         match self.rate.load(Ordering::SeqCst) {
             0 => {}
             rate => {
@@ -45,20 +62,35 @@ impl State {
 impl Line {
     /// Makes a line to a server.
     pub(crate) fn to(server: SocketAddr) -> Self {
+        Self::with_queue(server, 0)
+    }
+
+    /// Makes a line whose routers keep up to 16 MiB of each connection.
+    #[allow(dead_code, reason = "not every test program has such a line")]
+    pub(crate) fn long_queue_to(server: SocketAddr) -> Self {
+        Self::with_queue(server, (16 << 20) / PIECE)
+    }
+
+    fn with_queue(server: SocketAddr, queue: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::<State>::default();
         let known = Arc::clone(&state);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                known.pass(0);
+                let number = {
+                    let mut stopped = known.stopped.lock().unwrap();
+                    stopped.next += 1;
+                    stopped.next - 1
+                };
+                known.pass(number, 0);
                 let Ok(server) = TcpStream::connect(server) else {
                     continue;
                 };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let state = Arc::clone(&known);
-                    thread::spawn(move || carry(from, to, &state));
+                    thread::spawn(move || carry(from, to, number, queue, &state));
                 }
             }
         });
@@ -83,24 +115,41 @@ impl Line {
 
     /// Cuts the line.
     pub(crate) fn cut(&self) {
-        *self.state.is_cut.lock().unwrap() = true;
+        self.state.stopped.lock().unwrap().all = true;
     }
 
-    /// Mends the line: what was under way is delivered.
+    /// Holds what the connections of now have under way. New ones pass.
+    #[allow(dead_code, reason = "not every test program holds something")]
+    pub(crate) fn hold(&self) {
+        let mut stopped = self.state.stopped.lock().unwrap();
+        stopped.below = stopped.next;
+    }
+
+    /// Mends the line: what was under way is delivered, even if its sender is gone.
     pub(crate) fn mend(&self) {
-        *self.state.is_cut.lock().unwrap() = false;
+        {
+            let mut stopped = self.state.stopped.lock().unwrap();
+            (stopped.all, stopped.below) = (false, 0);
+        }
         self.state.mended.notify_all();
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, state: &State) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        state.pass(count);
-        if to.write_all(&buffer[..count]).is_err() {
-            break;
+/// Carries one direction, with `queue` pieces under way at most. What was sent arrives even if the sender
+/// has ended since, and nobody takes the replies.
+fn carry(mut from: TcpStream, mut to: TcpStream, connection: u64, queue: usize, state: &Arc<State>) {
+    let (put, take) = sync_channel::<Vec<u8>>(queue);
+    let state = Arc::clone(state);
+    thread::spawn(move || {
+        let mut is_taken = true;
+        for piece in take {
+            state.pass(connection, piece.len());
+            is_taken = is_taken && to.write_all(&piece).is_ok();
         }
-    }
-    _ = from.shutdown(Shutdown::Both);
-    _ = to.shutdown(Shutdown::Both);
+        _ = to.shutdown(Shutdown::Write);
+    });
+    let mut buffer = vec![0; PIECE];
+    while let Ok(count @ 1..) = from.read(&mut buffer)
+        && put.send(buffer[..count].to_vec()).is_ok()
+    {}
 }

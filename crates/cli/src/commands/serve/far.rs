@@ -111,7 +111,9 @@ impl FarServers {
         let Connected { servers, runtime } = match &mut *connected {
             Some(connected) => connected,
             empty => empty.insert(Connected {
-                servers: Servers::new(&self.args.share_args())?.with_channels_at_start(),
+                servers: Servers::new(&self.args.share_args())?
+                    .with_channels_at_start()
+                    .with_session_record(write_back::session_record(&self.args)?),
                 runtime: crate::job::runtime()?,
             }),
         };

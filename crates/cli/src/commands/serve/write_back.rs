@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ropeway_smb_client::SessionRecord;
 use ropeway_vfs::store::Store;
-use ropeway_write_back::{Journal, JournalError, Left, Status, WriteBackOptions, WriteBackStore};
+use ropeway_write_back::{
+    Journal, JournalError, Left, SessionFile, Status, WriteBackOptions, WriteBackStore,
+};
 
 use super::printer::Printer;
 use crate::args::FarArgs;
@@ -93,6 +96,35 @@ impl Journals {
             }
         }
     }
+}
+
+/// The sessions at far servers, in the folder of the journals.
+#[derive(Debug)]
+struct Sessions(SessionFile);
+
+impl SessionRecord for Sessions {
+    fn last(&self, login: &str) -> Option<u64> {
+        self.0.last(login)
+    }
+
+    fn begins(&self, login: &str, session: u64) -> std::io::Result<()> {
+        self.0.begins(login, session)
+    }
+}
+
+/// Returns where the sessions at far servers are kept, if there is a journal.
+///
+/// # Errors
+/// The folder of the journals cannot be used.
+pub(super) fn session_record(args: &FarArgs) -> Result<Option<Arc<dyn SessionRecord>>, Failure> {
+    let Some(cache) = &args.boost.boost else {
+        return Ok(None);
+    };
+    if !args.write_back && left(cache)?.is_empty() {
+        return Ok(None);
+    }
+    let file = SessionFile::open(cache).map_err(|error| failure(&error))?;
+    Ok(Some(Arc::new(Sessions(file))))
 }
 
 /// Checks that the flags for journals fit together.
