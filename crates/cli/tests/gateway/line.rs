@@ -61,6 +61,7 @@ impl State {
 
 impl Line {
     /// Makes a line to a server.
+    #[allow(dead_code, reason = "not every test program has such a line")]
     pub(crate) fn to(server: SocketAddr) -> Self {
         Self::with_queue(server, 0)
     }
@@ -114,6 +115,7 @@ impl Line {
     }
 
     /// Cuts the line.
+    #[allow(dead_code, reason = "not every test program cuts it")]
     pub(crate) fn cut(&self) {
         self.state.stopped.lock().unwrap().all = true;
     }
