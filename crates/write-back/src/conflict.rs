@@ -10,7 +10,6 @@ use ropeway_vfs::store::{Access, NewNode, Node, NodeChange, NodeOpen};
 use ropeway_vfs::{Error, ErrorKind, FileId, Name, Op, RelPath, Result, Timestamp};
 
 use crate::backlog::Backlog;
-use crate::drain::is_missing;
 use crate::files::File;
 use crate::log::Parts;
 use crate::record::Record;
@@ -120,7 +119,7 @@ impl Shared {
                     return Ok((path, opened.node));
                 }
                 Err(error) if error.kind == ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
-                Err(error) if is_missing(error.kind) && !folder.is_root() => {
+                Err(error) if error.kind.is_absence() && !folder.is_root() => {
                     // The folder is gone, too: the next one above it.
                     folder = folder.parent().unwrap_or_default();
                 }

@@ -144,18 +144,24 @@ impl Shared {
             (None, _) => self.reopen(file)?,
         };
         let Some(node) = opened else {
+            tracing::debug!(path = %file.path(), "the far file is not there any more");
             return self.conflict(file, &mut drainer);
         };
         // Before the question: a change that the answer lacks breaks it.
         let lease = node.lease();
         let stat = match node.stat_now() {
             Ok(stat) => stat,
-            Err(error) if is_missing(error.kind) && drainer.node.is_some() => {
+            Err(error) if may_be_removed(error.kind) && drainer.node.is_some() => {
                 // By its path the file may still be there: another handle.
                 self.let_go(&mut drainer);
                 return Ok(Ended::More);
             }
-            Err(error) if is_missing(error.kind) => return self.conflict(file, &mut drainer),
+            Err(error) if may_be_removed(error.kind) => {
+                return match self.reopen(file)? {
+                    Some(_) => Err(error),
+                    None => self.conflict(file, &mut drainer),
+                };
+            }
             Err(error) => return Err(error),
         };
         if !is_removed && !self.is_ours(file, &drainer, &*node, &stat) {
@@ -221,7 +227,7 @@ impl Shared {
         }
     }
 
-    /// Opens the far file by its path. `None` if it is not there any more.
+    /// Opens the far file by its path. `None` if the server says that it is not there any more.
     fn reopen(&self, file: &Arc<File>) -> Result<Option<Arc<dyn Node>>> {
         let (path, is_removing) = {
             let state = file.state.lock();
@@ -236,7 +242,7 @@ impl Shared {
         let opened = match self.inner.open(&path, &how) {
             Ok(opened) if opened.stat.kind == Kind::File && opened.stat.id == file.id => Some(opened.node),
             Ok(_) => None,
-            Err(error) if is_missing(error.kind) || is_other(error.kind) => None,
+            Err(error) if error.kind.is_absence() || is_other(error.kind) => None,
             Err(error) => return Err(error),
         };
         if opened.is_none() && is_removing {
@@ -348,6 +354,7 @@ impl Shared {
         let is_as_sent = far.links > 0 && far.size == far_size;
         let is_removed_here = file.state.lock().is_removed;
         if is_broken || !(is_as_sent || is_removed_here) {
+            tracing::debug!(path = %file.path(), is_broken, far.size, far_size, far.links, "the far file was changed during a round");
             return Ok(Sent::Disturbed);
         }
         if !is_change_time_set {
@@ -377,6 +384,7 @@ impl Shared {
         let mut ahead = (0, Instant::now());
         for (index, (offset, piece)) in round.pieces.iter().enumerate() {
             if node.lease().is_broken_since(lease) {
+                tracing::debug!(path = %file.path(), offset, "others broke the lease of the far file during a round");
                 return Ok(None);
             }
             buffer.clear();
@@ -557,12 +565,10 @@ impl Shared {
     }
 }
 
-/// Whether a node is not there any more.
-pub(crate) fn is_missing(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::Gone
-    )
+/// Whether an open file may be of no use any more. It may have been removed; or the server, its share or the
+/// connection is gone, and the file as it was.
+fn may_be_removed(kind: ErrorKind) -> bool {
+    kind.is_absence() || kind == ErrorKind::Gone
 }
 
 /// Whether something that is no file has the name by now.

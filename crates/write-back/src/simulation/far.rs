@@ -34,6 +34,8 @@ struct State {
     /// Whether open files have leases, and which of them others have broken.
     has_leases: bool,
     broken: HashSet<u64>,
+    /// Requests until the server, or the connection to it, is gone; `None`: it stays.
+    gone_after: Option<u64>,
     /// What others do after so many more requests.
     later: Option<(u64, OthersChange)>,
     random: fastrand::Rng,
@@ -127,12 +129,20 @@ impl State {
         }
     }
 
-    /// Counts a request. Others may do something before it.
-    fn next_request(&mut self) {
+    /// Counts a request. Others may do something before it. Returns whether the server is there.
+    fn next_request(&mut self) -> bool {
         match self.later.take() {
             Some((0, others)) => self.others_change(others),
             Some((requests, others)) => self.later = Some((requests - 1, others)),
             None => {}
+        }
+        match &mut self.gone_after {
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+            None => true,
         }
     }
 }
@@ -192,6 +202,19 @@ impl FarServer {
         self.0.lock().later.is_some()
     }
 
+    /// After so many more requests each one fails as for a server, a share or a connection that is gone, until
+    /// [`comes_back`](Self::comes_back).
+    #[cfg(test)]
+    pub(crate) fn goes_after(&self, requests: u64) {
+        self.0.lock().gone_after = Some(requests);
+    }
+
+    /// It is there again. Returns whether it had been gone.
+    #[cfg(test)]
+    pub(crate) fn comes_back(&self) -> bool {
+        self.0.lock().gone_after.take() == Some(0)
+    }
+
     /// Sets the clock back by an hour.
     #[cfg(test)]
     pub(crate) fn set_clock_back(&self) {
@@ -228,12 +251,15 @@ impl FarStore {
     fn request<T>(&self, run: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let (alive, ends_here) = self.process.step();
         let mut state = self.server.0.lock();
-        state.next_request();
+        let is_there = state.next_request();
         if let Err(error) = alive {
             if ends_here && state.random.bool() {
                 let _ = run(&mut state);
             }
             return Err(Error::from_io(Op::Open, &RelPath::root(), error));
+        }
+        if !is_there {
+            return Err(self.error(ErrorKind::Gone));
         }
         run(&mut state)
     }

@@ -143,3 +143,38 @@ fn what_others_write_while_the_far_clock_is_set_back_stays() {
         assert!(!is_due || whole.count() == 1, "{end}");
     }
 }
+
+/// A client that is closed while the server ends, and a share that is taken away, answer that all is gone.
+/// That says nothing about the file.
+#[test]
+fn a_server_that_is_gone_is_no_change_by_others() {
+    let ours: Vec<u8> = (0..1000).map(|at| at as u8 | 1).collect();
+    for has_leases in [false, true] {
+        for requests in 0.. {
+            let server = FarServer::new(1);
+            if has_leases {
+                server.grant_leases();
+            }
+            let store = start(&server);
+            let node = written(&store, &ours);
+            node.sync().expect("it is flushed");
+            drop(node);
+            server.goes_after(requests);
+            for _ in 0..4 {
+                store.step();
+            }
+            let was_gone = server.comes_back();
+            while store.step() {}
+            assert_eq!(server.paths(), [path("f")], "gone before request {requests}");
+            assert_eq!(
+                server.content(&path("f")).as_ref(),
+                Some(&ours),
+                "gone before request {requests}"
+            );
+            if !was_gone {
+                assert!(requests > 10, "{requests}");
+                break;
+            }
+        }
+    }
+}
