@@ -141,7 +141,10 @@ impl Reader {
             .map(Task::id)
             .collect();
         let mut failures = BTreeMap::new();
-        for segment in store.segments(None).await? {
+        let mut segments = store.segments(None).await?;
+        // What the walk has listed is no word on what the late passes made of it.
+        segments.sort_by_key(|segment| late.contains(&segment.claim.task));
+        for segment in segments {
             let task = segment.claim.task;
             let is_late = late.contains(&task);
             if self.replay.round_of(task) != Some(round) || (is_late && !late_too) {

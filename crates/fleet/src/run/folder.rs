@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use ropeway_copy::is_temporary;
 use ropeway_plan::names::Collision;
-use ropeway_vfs::{DirEntry, EndError, Name, RelPath};
+use ropeway_vfs::{DirEntry, EndError, Metadata, Name, RelPath};
 
 use super::{Crew, is_of_node};
 use crate::cut::{Collected, Collector, Entry};
 use crate::error::{Error, Result};
-use crate::files::{CATALOG_PREFIX, is_of_ropeway};
+use crate::files::CATALOG_PREFIX;
 use crate::task::{NameRange, Scope};
 use crate::worker::Worker;
 
@@ -24,13 +25,9 @@ impl Crew {
     pub(super) async fn list(&self, worker: &mut Worker, path: RelPath, scope: Scope) -> Result<()> {
         match self.list_folder(worker, &path, &scope).await {
             Ok(collected) => worker.listed(collected),
-            Err(Error::End(EndError { end, error })) if is_of_node(error.kind) => {
-                // A folder that vanished has nothing to copy; the job's own does not vanish.
-                let is_gone = end == ropeway_vfs::End::Source && error.kind.is_absence() && !path.is_root();
-                match is_gone {
-                    true => worker.listed(Collected::Entries(Vec::new())),
-                    false => worker.unlisted(path, error.to_string()),
-                }
+            // Also one that is not there: the source may be away for a moment.
+            Err(Error::End(EndError { error, .. })) if is_of_node(error.kind) => {
+                worker.unlisted(path, error.to_string());
             }
             Err(error) => return Err(error),
         }
@@ -109,17 +106,19 @@ impl Crew {
                 return Ok(collector.finish());
             }
             for DirEntry { name, metadata } in entries {
-                if name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes()) {
+                // A file of such a name is none of a catalog, and is copied.
+                let is_folder = metadata.as_ref().is_ok_and(Metadata::is_dir);
+                let is_catalog = is_folder && name.as_bytes().starts_with(CATALOG_PREFIX.as_bytes());
+                if is_catalog {
                     self.refuse_own_catalog(path, &name).await?;
                 }
                 let key = self.ends.key_of(&name);
-                if is_of_ropeway(&name) || !range.contains(&key) {
+                if is_catalog || is_temporary(&name) || !range.contains(&key) {
                     continue;
                 }
                 match metadata {
                     Ok(metadata) => collector.push(Entry { key, name, metadata }),
-                    // It was removed after the listing.
-                    Err(error) if error.kind.is_absence() => {}
+                    // Also one that is not there any more: the source may be away for a moment.
                     Err(error) if is_of_node(error.kind) => {
                         worker.note_failed(path.join(&name), error.to_string());
                     }

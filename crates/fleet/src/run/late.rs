@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::{Decision, decide};
-use ropeway_vfs::{Kind, Metadata, RelPath};
+use ropeway_vfs::{ErrorKind, Kind, Metadata, RelPath};
 
 use super::mover::{Move, Moved};
-use super::slice::ATTRIBUTES_EACH;
+use super::slice::{ATTRIBUTES_EACH, GONE};
 use super::takeover::staged;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
@@ -49,6 +49,12 @@ impl Late {
 struct Group {
     /// Names that still exist in the source; the first is copied.
     names: Vec<(RelPath, Metadata)>,
+}
+
+/// Whether a node that was listed is counted as removed from the source. When it is asked for in the first
+/// round the source may be away for a moment; a later round asks for the second time.
+fn is_removed(kind: ErrorKind, round: u32) -> bool {
+    kind.is_absence() && round > 0
 }
 
 impl Crew {
@@ -116,7 +122,7 @@ impl Crew {
                     self.store.check(claim).await?;
                 }
                 self.counters.progress.fetch_add(1, Ordering::Relaxed);
-                if let Some(reason) = self.set_folder(&path).await? {
+                if let Some(reason) = self.set_folder(&path, round).await? {
                     failed.push(Record::new(path, 0, 0, State::Failed(reason)));
                 }
             }
@@ -129,12 +135,12 @@ impl Crew {
     }
 
     /// Sets the attributes of one folder. Returns the reason if that failed for this folder only.
-    async fn set_folder(&self, path: &RelPath) -> Result<Option<String>> {
+    async fn set_folder(&self, path: &RelPath, round: u32) -> Result<Option<String>> {
         let source = &self.ends.source;
         let metadata = match source.metadata(path).await {
             Ok(metadata) if metadata.kind == Kind::Directory => metadata,
             Ok(_) => return Ok(None),
-            Err(error) if error.kind.is_absence() => return Ok(None),
+            Err(error) if is_removed(error.kind, round) => return Ok(None),
             Err(error) if is_of_node(error.kind) => return Ok(Some(error.to_string())),
             Err(error) => return Err(Error::source(error)),
         };
@@ -184,7 +190,7 @@ impl Crew {
         let slice = self.options.slice;
         let (mut some, mut bytes, mut failed) = (Vec::new(), 0_u64, Vec::new());
         for names in groups.finish() {
-            for group in self.examine_names(names, &mut failed).await? {
+            for group in self.examine_names(names, round, &mut failed).await? {
                 bytes = bytes.saturating_add(group.names[0].1.size);
                 some.push(group);
                 // A kill costs one slice here as well.
@@ -207,13 +213,18 @@ impl Crew {
     /// Returns the files behind names that were listed with the same number: as this worker sees
     /// them now. Machines know one device under different numbers, and the files of two devices may
     /// have the same one.
-    async fn examine_names(&self, names: Vec<RelPath>, failed: &mut Vec<Failed>) -> Result<Vec<Group>> {
+    async fn examine_names(
+        &self,
+        names: Vec<RelPath>,
+        round: u32,
+        failed: &mut Vec<Failed>,
+    ) -> Result<Vec<Group>> {
         let mut groups: Vec<Group> = Vec::new();
         for path in names {
             let metadata = match self.ends.source.metadata(&path).await {
                 Ok(metadata) if metadata.kind == Kind::File => metadata,
                 Ok(_) => continue,
-                Err(error) if error.kind.is_absence() => continue,
+                Err(error) if is_removed(error.kind, round) => continue,
                 Err(error) if is_of_node(error.kind) => {
                     failed.push((path, error.to_string()));
                     continue;
@@ -237,7 +248,7 @@ impl Crew {
         let named: Vec<Record> = records.iter().filter(copied).cloned().collect();
         self.publish_late(late, &records).await?;
         let unnamed = self.name_files(late.claim, &named).await?;
-        let is_bad = |record: &&Record| matches!(record.state, State::Failed(_) | State::Skipped);
+        let is_bad = |record: &&Record| matches!(record.state, State::Failed(_));
         let bad: HashSet<RelPath> = (records.iter().filter(is_bad).map(|record| &record.path))
             .chain(unnamed.iter().map(|(path, _)| path))
             .cloned()
@@ -341,7 +352,7 @@ impl Crew {
                     self.counters.bytes.fetch_add(size, Ordering::Relaxed);
                 }
                 Some(Moved::Failed(reason)) => record.state = State::Failed(reason),
-                Some(Moved::Gone) | None => record.state = State::Skipped,
+                Some(Moved::Gone) | None => record.state = State::Failed(GONE.to_owned()),
             }
         }
     }

@@ -320,6 +320,62 @@ fn one_node_that_cannot_be_used_stops_nobody() {
     }
 }
 
+/// A source that was moved, or unmounted and mounted again, within a second left files out of a job that was
+/// complete.
+#[test]
+fn what_is_not_there_for_a_moment_fails_and_is_copied_by_a_resume() {
+    let rules = [
+        ("list:path=d", "d"),
+        ("open:path=d/f", "d/f"),
+        ("stat:path=d", "d"),
+        ("stat:path=b", "b"),
+        ("open:path=a", "a"),
+    ];
+    for (rule, name) in rules {
+        for is_back in [true, false] {
+            let world = World::new();
+            simulate(&world.clock, world.source.make_dir(&path("d"), 0o755)).unwrap();
+            world.source.insert_file(&path("d/f"), b"content").unwrap();
+            let source = world.faulty(&world.source, &format!("{rule},kind=not_found,times=1"));
+            let target = Arc::clone(&world.target) as Arc<dyn Tree>;
+            let (crew, store) = world.crew(Arc::clone(&source) as _, target, WorkOptions::default());
+            simulate(&world.clock, async {
+                let job = JobFile::new("s".to_owned(), "t".to_owned());
+                store.create(&job).await.unwrap();
+                assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+                assert_eq!(source.fired(), [1], "{rule}");
+                let failed = Reader::default().failures(&store).await.unwrap();
+                assert!(failed.contains_key(&path(name)), "{rule}: {failed:?}");
+                if !is_back {
+                    world.source.remove_file(&path("d/f")).await.unwrap();
+                    world.source.remove_dir(&path("d")).await.unwrap();
+                    world.source.remove_file(&path("b")).await.unwrap();
+                }
+            });
+            let target = Arc::clone(&world.target) as Arc<dyn Tree>;
+            let (crew, store) = world.crew(Arc::clone(&world.source) as _, target, WorkOptions::default());
+            simulate(&world.clock, async {
+                let mut failed = Reader::default().failures(&store).await.unwrap();
+                // The folder of a file that was asked for again may be missed for the first time.
+                for _ in 0..if is_back { 1 } else { 2 } {
+                    Reader::default().retry(&store).await.unwrap();
+                    assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+                    failed = Reader::default().failures(&store).await.unwrap();
+                }
+                assert!(failed.is_empty(), "{rule}: {failed:?}");
+            });
+            if is_back {
+                assert_eq!(
+                    world.target.content(&path("t/d/f")).unwrap(),
+                    b"content",
+                    "{rule}"
+                );
+                assert!(world.is_linked(), "{rule}");
+            }
+        }
+    }
+}
+
 /// A worker whose source was not mounted found empty folders, and reported its tasks as done.
 #[test]
 fn a_worker_without_the_source_of_the_job_is_refused_and_reports_nothing_as_done() {
@@ -432,6 +488,27 @@ fn of_names_that_the_target_takes_for_one_the_first_is_copied_and_the_others_fai
         });
         check();
     }
+}
+
+/// The folder is a catalog; a file is somebody's own.
+#[test]
+fn of_names_like_that_of_a_catalog_only_folders_are_left_out() {
+    let world = World::new();
+    for folder in ["d", "d/.ropeway-fleet-old"] {
+        simulate(&world.clock, world.source.make_dir(&path(folder), 0o755)).unwrap();
+    }
+    for file in [
+        "d/.ropeway-fleet-notes",
+        ".ropeway-fleetx",
+        "d/.ropeway-fleet-old/job",
+    ] {
+        world.source.insert_file(&path(file), b"content").unwrap();
+    }
+    world.run(Arc::clone(&world.source) as _, Arc::clone(&world.target) as _);
+    for file in ["t/d/.ropeway-fleet-notes", "t/.ropeway-fleetx"] {
+        assert_eq!(world.target.content(&path(file)).unwrap(), b"content", "{file}");
+    }
+    assert!(world.target.content(&path("t/d/.ropeway-fleet-old/job")).is_err());
 }
 
 /// The same tree under two names, as a bind mount or a share makes it.

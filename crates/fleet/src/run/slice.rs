@@ -13,6 +13,10 @@ use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::worker::{Item, Outcome};
 
+/// Why a node failed that was listed, and was not there when it was to be read. The source may have been away
+/// for a moment, so it is asked for again by `resume`; what is not there then either has been removed.
+pub(super) const GONE: &str = "it was not there any more when it was to be copied";
+
 /// Operations on the target at once.
 pub(super) const AT_ONCE: usize = 16;
 
@@ -78,7 +82,7 @@ impl Crew {
                 }
             }
             Moved::Failed(reason) => Outcome::listed(item, State::Failed(reason)),
-            Moved::Gone => Outcome::listed(item, State::Skipped),
+            Moved::Gone => Outcome::listed(item, State::Failed(GONE.to_owned())),
         }
     }
 
@@ -197,7 +201,7 @@ impl Crew {
         Ok(match self.ends.target.set_metadata(&path, &change).await {
             Ok(_) => State::Equal,
             Err(error) if super::mover::is_of_file(error.kind) => State::Failed(error.to_string()),
-            Err(error) if error.kind.is_absence() => State::Skipped,
+            Err(error) if error.kind.is_absence() => State::Failed(error.to_string()),
             Err(error) => return Err(Error::target(error)),
         })
     }
