@@ -79,6 +79,9 @@ pub enum ClaimError {
     /// The task is done.
     #[error("the task is done")]
     Done,
+    /// A worker before this one has a file of the task open still, and the server lets nobody remove it.
+    #[error("an earlier worker still has a file of this task open")]
+    Held,
 }
 
 /// The claims of all tasks as the names in the catalog show them.

@@ -59,6 +59,11 @@ impl Error {
         matches!(self, Self::Claim(_))
     }
 
+    /// Whether the task must wait for a worker that does not answer, while other tasks go on.
+    pub fn must_wait(&self) -> bool {
+        matches!(self, Self::Claim(ClaimError::Held))
+    }
+
     /// Returns the kind of the error of a tree, and the end.
     pub fn kind(&self) -> Option<(ErrorKind, End)> {
         match self {

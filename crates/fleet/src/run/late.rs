@@ -400,4 +400,4 @@ impl Crew {
 
 #[cfg(test)]
 #[path = "late_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -23,21 +23,21 @@ use crate::task::{Task, Work};
 use crate::worker::SliceLimits;
 use crate::workers::WorkerId;
 
-const CATALOG: &str = ".ropeway-fleet-t";
+pub(in crate::run) const CATALOG: &str = ".ropeway-fleet-t";
 
-fn path(text: &str) -> RelPath {
+pub(in crate::run) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
 /// A source with one file that has the names `a` and `b`, and a target.
-struct World {
-    clock: VirtualClock,
-    source: Arc<MemoryTree>,
-    target: Arc<MemoryTree>,
+pub(in crate::run) struct World {
+    pub(in crate::run) clock: VirtualClock,
+    pub(in crate::run) source: Arc<MemoryTree>,
+    pub(in crate::run) target: Arc<MemoryTree>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(in crate::run) fn new() -> Self {
         let world = Self {
             clock: VirtualClock::new(),
             source: Arc::new(MemoryTree::new()),
@@ -50,7 +50,7 @@ impl World {
         world
     }
 
-    fn faulty(&self, tree: &Arc<MemoryTree>, rules: &str) -> Arc<Faults> {
+    pub(in crate::run) fn faulty(&self, tree: &Arc<MemoryTree>, rules: &str) -> Arc<Faults> {
         let rules = FaultRule::parse(rules).unwrap();
         Faults::new(Arc::clone(tree) as _, rules, Arc::new(self.clock.clone()))
     }
@@ -102,7 +102,7 @@ impl World {
         (self.crew_with(Arc::clone(&store), source, target, options), store)
     }
 
-    fn crew_with(
+    pub(in crate::run) fn crew_with(
         &self,
         store: Arc<Store>,
         source: Arc<dyn Tree>,

@@ -206,6 +206,9 @@ impl Crew {
                 Err(error) if error.ends_claim_only() => {
                     self.counters.lost_claims.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(%error, "a claim is over");
+                    if error.must_wait() {
+                        self.sleep(self.options.poll).await;
+                    }
                 }
                 Err(error) if is_absence(&error) && matches!(self.store.is_there().await, Ok(false)) => {
                     return Err(Error::Over);
@@ -232,7 +235,8 @@ impl Crew {
             match result {
                 Ok(()) => self.queue.ack(&message).await?,
                 Err(error) => {
-                    if !error.ends_claim_only() {
+                    let error = self.of_claim(message.claim, error).await;
+                    if !error.ends_claim_only() || error.must_wait() {
                         // Another may go on at once. If this fails too, the lease ends.
                         let _ = self.queue.release(&message).await;
                     } else if self.store.is_done(message.claim.task).await? {
@@ -255,6 +259,17 @@ impl Crew {
             }
         }
         Ok(None)
+    }
+
+    /// Returns why a task ended: if its claim was taken over, what was gone from the stage says only that.
+    async fn of_claim(&self, claim: ClaimId, error: Error) -> Error {
+        if !is_absence(&error) {
+            return error;
+        }
+        match self.store.check(claim).await {
+            Err(over) if over.ends_claim_only() => over,
+            _ => error,
+        }
     }
 
     /// Compares the ends with those of the job, once.

@@ -6,7 +6,7 @@ use ropeway_vfs::{ErrorKind, Name, RelPath};
 
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Record, State};
-use crate::claim::ClaimId;
+use crate::claim::{ClaimError, ClaimId};
 use crate::error::{Error, Result};
 use crate::files::name;
 use crate::mutations::{self, Mutation};
@@ -15,6 +15,14 @@ use crate::task::Task;
 /// Returns the name of a file in a stage.
 pub(super) fn staged(number: u32) -> Name {
     name(&number.to_string())
+}
+
+/// A file that is open at a server of SMB cannot be removed, nor the folder above it.
+fn held(error: Error) -> Error {
+    match error.kind() {
+        Some((ErrorKind::Busy | ErrorKind::NotEmpty, _)) => ClaimError::Held.into(),
+        _ => error,
+    }
 }
 
 impl Crew {
@@ -26,7 +34,7 @@ impl Crew {
                 continue;
             }
             self.adopt(earlier).await?;
-            self.store.close_stage(earlier).await?;
+            self.store.close_stage(earlier).await.map_err(held)?;
         }
         let mut given: Vec<Task> = Vec::new();
         for segment in self.store.segments(Some(claim.task)).await? {
@@ -121,3 +129,7 @@ impl Crew {
         Ok(failed)
     }
 }
+
+#[cfg(test)]
+#[path = "takeover_tests.rs"]
+mod tests;

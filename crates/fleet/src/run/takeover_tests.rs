@@ -1,0 +1,93 @@
+use std::sync::Arc;
+
+use ropeway_vfs::Tree;
+use ropeway_vfs::clock::simulate;
+
+use crate::claim::{ClaimId, Epoch};
+use crate::job::JobFile;
+use crate::run::late::tests::{CATALOG, World, path};
+use crate::run::{Crew, Ended, WorkOptions};
+use crate::store::Store;
+use crate::task::Task;
+use crate::workers::WorkerId;
+
+fn crew(world: &World, worker: u64, target: Arc<dyn Tree>) -> Crew {
+    let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(worker)));
+    world.crew_with(
+        store,
+        Arc::clone(&world.source) as _,
+        target,
+        WorkOptions::default(),
+    )
+}
+
+const FIRST: Epoch = Epoch(1);
+
+fn claim(epoch: Epoch) -> ClaimId {
+    ClaimId {
+        task: Task::root().id(),
+        epoch,
+    }
+}
+
+/// At a server of SMB nobody can remove a file that a worker has open, even one that does not move. It ended
+/// all other workers.
+#[test]
+fn a_file_that_a_stopped_worker_has_open_ends_no_other_worker() {
+    for kind in ["busy", "not_empty"] {
+        let world = World::new();
+        let rule = format!("remove:contains={CATALOG}/stage,kind={kind},times=5");
+        let held = world.faulty(&world.target, &rule);
+        let stopped = crew(&world, 1, Arc::clone(&world.target) as _);
+        let other = crew(&world, 2, Arc::clone(&held) as _);
+        simulate(&world.clock, async {
+            let job = JobFile::new("s".to_owned(), "t".to_owned());
+            stopped.store.create(&job).await.unwrap();
+            stopped.store.birth(&Task::root()).await.unwrap();
+            stopped.store.begin(claim(FIRST)).await.unwrap();
+            stopped.store.open_stage(claim(FIRST)).await.unwrap();
+            let open = stopped.store.stage(claim(FIRST)).join(&super::staged(0));
+            world.target.insert_file(&open, b"half").unwrap();
+            assert_eq!(other.work().await.unwrap(), Ended::Complete);
+        });
+        assert_eq!(held.fired(), [5], "{kind}");
+        assert_eq!(world.target.content(&path("t/a")).unwrap(), b"content");
+    }
+}
+
+/// Its stage is gone, and with it the file that it was writing: that is no fault of the target.
+#[test]
+fn a_worker_whose_claim_was_taken_goes_on_with_other_tasks() {
+    let world = World::new();
+    let (slow, other) = (
+        crew(&world, 1, Arc::clone(&world.target) as _),
+        crew(&world, 2, Arc::clone(&world.target) as _),
+    );
+    simulate(&world.clock, async {
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        slow.store.create(&job).await.unwrap();
+        slow.store.birth(&Task::root()).await.unwrap();
+        slow.store.begin(claim(FIRST)).await.unwrap();
+        slow.store.open_stage(claim(FIRST)).await.unwrap();
+        let staged = slow.store.stage(claim(FIRST)).join(&super::staged(0));
+        let next = FIRST.next();
+        other.store.begin(claim(next)).await.unwrap();
+        other.take_over(claim(next)).await.unwrap();
+        let error = world
+            .target
+            .rename(&staged, &path("t/a"), true)
+            .await
+            .unwrap_err();
+        let error = crate::error::Error::target(error);
+        assert!(!error.ends_claim_only());
+        assert!(slow.of_claim(claim(FIRST), error).await.ends_claim_only());
+        // While the claim stands, a file that is missing is what it seems.
+        let error = world
+            .target
+            .rename(&staged, &path("t/a"), true)
+            .await
+            .unwrap_err();
+        let error = crate::error::Error::target(error);
+        assert!(!other.of_claim(claim(next), error).await.ends_claim_only());
+    });
+}
