@@ -1,11 +1,12 @@
 //! The two ends of a job, and where a node of the source goes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ropeway_plan::names::{NameError, case_key};
 use ropeway_plan::{NameMap, NamePolicy, Rules};
 use ropeway_vfs::{
-    Error, ErrorKind, Kind, Metadata, MetadataChange, Name, Op, Preserve, RelPath, SDDL_XATTR, Tree, Xattr,
+    Error, ErrorKind, FileId, Kind, Metadata, MetadataChange, Name, Op, Preserve, RelPath, SDDL_XATTR, Tree,
+    Xattr,
 };
 
 /// Permission bits that the owner of a folder needs to fill it.
@@ -26,6 +27,7 @@ pub struct Ends {
     pub preserve: Preserve,
     pub(crate) names: NameMap,
     pub(crate) rules: Rules,
+    source_id: OnceLock<Option<FileId>>,
 }
 
 impl Ends {
@@ -36,6 +38,7 @@ impl Ends {
             names: NameMap::new(from, to, NamePolicy::Auto),
             rules: Rules::between(from, to),
             preserve: Preserve::default(),
+            source_id: OnceLock::new(),
             source,
             target,
             target_root,
@@ -86,16 +89,18 @@ impl Ends {
     }
 
     /// Makes a folder on the target, and those above it. Others may make the same ones at the same
-    /// time: whoever comes second finds them.
-    pub(crate) async fn make_folder(&self, path: &RelPath) -> Result<(), Error> {
+    /// time: whoever comes second finds them. Returns the identity of the folder if it was there.
+    pub(crate) async fn make_folder(&self, path: &RelPath) -> Result<Option<FileId>, Error> {
         let mut missing = vec![path.clone()];
+        let mut found = None;
         while let Some(next) = missing.last() {
             match self.target.make_dir(next, OWNER_ALL).await {
                 Ok(()) => {
+                    found = None;
                     missing.pop();
                 }
                 Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                    self.open_up(next).await?;
+                    found = self.open_up(next).await?;
                     missing.pop();
                 }
                 Err(error) if error.kind == ErrorKind::NotFound => match next.parent() {
@@ -105,18 +110,18 @@ impl Ends {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Checks that an existing node is a folder that can be filled. Its attributes are set at the
-    /// end.
-    async fn open_up(&self, path: &RelPath) -> Result<(), Error> {
+    /// end. Returns its identity.
+    async fn open_up(&self, path: &RelPath) -> Result<Option<FileId>, Error> {
         let metadata = self.target.metadata(path).await?;
         if metadata.kind != Kind::Directory {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::NotADirectory));
         }
         let Some(mode) = metadata.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) else {
-            return Ok(());
+            return Ok(metadata.id);
         };
         let change = MetadataChange {
             mode: Some(mode | OWNER_ALL),
@@ -124,6 +129,22 @@ impl Ends {
         };
         // If this is refused, the first file that does not fit tells.
         let _ = self.target.set_metadata(path, &change).await;
-        Ok(())
+        Ok(metadata.id)
+    }
+
+    /// Whether a folder of the target is the source itself, whatever name it has there, as by a bind mount. Only
+    /// for two local trees: servers may give different nodes the same numbers.
+    pub(crate) async fn is_source(&self, id: FileId) -> Result<bool, Error> {
+        if self.source.capabilities().remote || self.target.capabilities().remote {
+            return Ok(false);
+        }
+        let known = match self.source_id.get() {
+            Some(known) => *known,
+            None => {
+                let found = self.source.metadata(&RelPath::root()).await?.id;
+                *self.source_id.get_or_init(|| found)
+            }
+        };
+        Ok(known == Some(id))
     }
 }

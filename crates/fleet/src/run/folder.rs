@@ -46,8 +46,14 @@ impl Crew {
             refused.source = Some(std::io::Error::other(error.to_string()));
             Error::target(refused)
         })?;
-        if !target.is_root() {
-            self.ends.make_folder(&target).await.map_err(Error::target)?;
+        let existing = match target.is_root() {
+            true => self.ends.target.metadata(&target).await.map(|found| found.id),
+            false => self.ends.make_folder(&target).await,
+        };
+        if let Some(id) = existing.map_err(Error::target)?
+            && self.ends.is_source(id).await.map_err(Error::source)?
+        {
+            return Err(Error::Nested);
         }
         let collected = match scope {
             Scope::Range(range) => self.collect(worker, path, range).await?,

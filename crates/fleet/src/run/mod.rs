@@ -448,7 +448,7 @@ impl Crew {
                 task: state.message.as_ref().map(|message| message.task.to_string()),
                 files: self.counters.files.load(Ordering::Relaxed),
                 bytes: self.counters.bytes.load(Ordering::Relaxed),
-                progress: self.counters.progress.load(Ordering::Relaxed),
+                progress: self.counters.progress.load(Ordering::Relaxed) + self.mover.bytes_moved(),
                 reason: state.reason.clone(),
                 ..self.about.clone()
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ropeway_block::Pool;
-use ropeway_copy::{Job, JobSpec, ManifestReader, Options, Root, Verification, pool_for};
+use ropeway_copy::{Handle, Job, JobSpec, ManifestReader, Options, Root, Verification, pool_for};
 use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{
@@ -52,6 +52,12 @@ pub trait Mover: Send + Sync {
     /// Copies nodes into a stage, all of one folder there, and makes them durable. Returns what
     /// became of each, in order.
     fn copy<'a>(&'a self, stage: &'a RelPath, moves: &'a [Move]) -> Pending<'a, Result<Vec<Moved>>>;
+
+    /// Returns a number that grows while a slice is copied: bytes that were read, sent and made durable since
+    /// the mover was made. A slice may be one file that takes hours.
+    fn bytes_moved(&self) -> u64 {
+        0
+    }
 }
 
 /// The copy engine: one job for each slice.
@@ -63,6 +69,9 @@ pub struct EngineMover {
     /// Folder for the hashes of a slice.
     scratch: PathBuf,
     number: AtomicU64,
+    /// The job of the present slice, and the bytes of those before it.
+    running: Mutex<Option<Handle>>,
+    moved: AtomicU64,
 }
 
 impl EngineMover {
@@ -81,6 +90,8 @@ impl EngineMover {
             limit,
             scratch,
             number: AtomicU64::new(0),
+            running: Mutex::default(),
+            moved: AtomicU64::new(0),
         }
     }
 
@@ -143,7 +154,11 @@ impl EngineMover {
         let job = Job::new(self.spec(moves, manifest.clone()))
             .with_pool(self.pool.clone())
             .with_limit(Arc::clone(&self.limit));
+        let handle = job.handle();
+        *self.running.lock() = Some(handle.clone());
         let outcome = job.run(Arc::new(sink)).await;
+        *self.running.lock() = None;
+        self.moved.fetch_add(moved_by(&handle), Ordering::Relaxed);
         let hashes = hashes_of(&manifest);
         let _ = std::fs::remove_file(&manifest);
         if let Some(error) = fatal.lock().take() {
@@ -192,6 +207,12 @@ impl EngineMover {
     }
 }
 
+/// Returns the bytes that a job has read, sent and made durable.
+fn moved_by(job: &Handle) -> u64 {
+    let counters = job.counters();
+    counters.bytes_read + counters.bytes_sent + counters.bytes_durable
+}
+
 /// Names a node of the stage as the user knows it.
 fn shown(reason: &str, moved: &Move) -> String {
     reason.replace(&moved.stage.to_string(), &moved.source.to_string())
@@ -206,6 +227,11 @@ fn hashes_of(manifest: &std::path::Path) -> HashMap<RelPath, ContentHash> {
 }
 
 impl Mover for EngineMover {
+    fn bytes_moved(&self) -> u64 {
+        let running = self.running.lock().as_ref().map_or(0, moved_by);
+        self.moved.load(Ordering::Relaxed) + running
+    }
+
     fn copy<'a>(&'a self, stage: &'a RelPath, moves: &'a [Move]) -> Pending<'a, Result<Vec<Moved>>> {
         Box::pin(async move {
             let mut moved = self.copy_all(stage, moves).await?;
