@@ -87,6 +87,7 @@ mod tests {
                 ..Sums::default()
             },
             given,
+            ..Done::default()
         }
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::catalog::{Block, Replay, State, Sums};
 use crate::coordinator::{self, Plan, Situation};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::JobFile;
 use crate::store::Store;
 use crate::task::{Scope, Task, TaskId};
@@ -142,6 +142,9 @@ impl Reader {
             .collect();
         let mut failures = BTreeMap::new();
         let mut segments = store.segments(None).await?;
+        if let Some(task) = self.replay.with_missing_segments(&segments) {
+            return Err(Error::Damaged(format!("segments of {task}")));
+        }
         // What the walk has listed is no word on what the late passes made of it.
         segments.sort_by_key(|segment| late.contains(&segment.claim.task));
         for segment in segments {

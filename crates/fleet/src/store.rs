@@ -467,12 +467,18 @@ impl Store {
             .ok_or_else(|| Error::Damaged(format!("done/{task}")))
     }
 
-    /// Ends a task. Only the last claim may: it goes through the folder of the claim as a segment
-    /// does. Then the claim, its stage and the task are removed.
+    /// Ends a task, and notes how many segments it has. Only the last claim may: it goes through the folder of
+    /// the claim as a segment does. Then the claim, its stage and the task are removed.
     ///
     /// # Errors
     /// [`Error::Claim`] if the claim is over.
     pub async fn finish(&self, claim: ClaimId, done: &Done) -> Result<()> {
+        // Whoever had the task before can publish no more.
+        let segments = self.segments(Some(claim.task)).await?.len() as u64;
+        let done = Done {
+            segments,
+            ..done.clone()
+        };
         self.write_in_claim(claim, "done", &done.encode()).await?;
         let written = self.own_folder(claim).join(&name("done"));
         match self

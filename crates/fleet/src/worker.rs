@@ -367,6 +367,7 @@ impl Worker {
                 round: self.task.round,
                 sums: self.sums,
                 given: self.given.clone(),
+                ..Done::default()
             });
             let before = |step: &Step| match step {
                 Step::Rename(_) => mutations::is(Mutation::DoneBeforeRename),

@@ -79,6 +79,16 @@ pub struct Done {
     pub sums: Sums,
     /// Tasks that it gave away, whichever claim of it did.
     pub given: Vec<TaskId>,
+    /// Segments that its claims have published, so that a missing one is noticed.
+    pub segments: u64,
+}
+
+/// Bytes of the checksum at the end: the first of a BLAKE3 hash of the rest.
+const CHECKSUM: usize = 8;
+
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    let hash = blake3::hash(bytes);
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 impl Done {
@@ -92,11 +102,18 @@ impl Done {
             .for_each(|sum| put_number(&mut out, *sum));
         put_number(&mut out, self.given.len() as u64);
         self.given.iter().for_each(|task| out.extend_from_slice(&task.0));
+        put_number(&mut out, self.segments);
+        let checksum = checksum(&out);
+        out.extend_from_slice(&checksum);
         out
     }
 
-    /// Parses the bytes; `None` if they are something else.
+    /// Parses the bytes; `None` if they are something else, or damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (bytes, found) = bytes.split_last_chunk()?;
+        if *found != checksum(bytes) {
+            return None;
+        }
         let mut reader = Reader::new(bytes);
         let round = u32::try_from(reader.number()?).ok()?;
         let mut sums = [0; Sums::COUNT];
@@ -108,11 +125,13 @@ impl Done {
         for _ in 0..count {
             given.push(TaskId(reader.take(16)?.try_into().ok()?));
         }
+        let segments = reader.number()?;
         reader.end()?;
         Some(Self {
             round,
             sums: Sums::of_array(sums),
             given,
+            segments,
         })
     }
 }
@@ -133,10 +152,17 @@ mod tests {
             round: 7,
             sums,
             given: vec![TaskId([1; 16]), TaskId([2; 16])],
+            segments: 5,
         };
-        assert_eq!(Done::decode(&done.encode()), Some(done.clone()));
-        for end in 0..done.encode().len() {
-            assert_eq!(Done::decode(&done.encode()[..end]), None);
+        let bytes = done.encode();
+        assert_eq!(Done::decode(&bytes), Some(done.clone()));
+        for end in 0..bytes.len() {
+            assert_eq!(Done::decode(&bytes[..end]), None);
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[end] ^= 1 << bit;
+                assert_eq!(Done::decode(&damaged), None, "bit {bit} of byte {end}");
+            }
         }
         let mut twice = sums;
         twice.add(&sums);

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::catalog::SegmentId;
 use crate::catalog::done::{Done, Sums};
 use crate::task::TaskId;
 
@@ -53,6 +54,17 @@ impl Replay {
         self.done.get(&task).map(|done| done.round)
     }
 
+    /// Returns a task that is done and has another number of segments among these than it had published.
+    pub fn with_missing_segments(&self, segments: &[SegmentId]) -> Option<TaskId> {
+        let mut found: HashMap<TaskId, u64> = HashMap::new();
+        for segment in segments {
+            *found.entry(segment.claim.task).or_insert(0) += 1;
+        }
+        let is_whole = |task: &TaskId, done: &Done| found.get(task).copied().unwrap_or(0) == done.segments;
+        let missing = self.done.iter().find(|(task, done)| !is_whole(task, done));
+        missing.map(|(task, _)| *task)
+    }
+
     /// Returns the tasks that are not done, of those that begin at `roots`. A task that is not done
     /// may have given away further ones.
     pub fn open(&self, roots: impl IntoIterator<Item = TaskId>) -> Vec<TaskId> {
@@ -87,6 +99,7 @@ mod tests {
                 ..Sums::default()
             },
             given: given.iter().map(|number| id(*number)).collect(),
+            segments: 0,
         }
     }
 

@@ -60,7 +60,11 @@ fn is_removed(kind: ErrorKind, round: u32) -> bool {
 impl Crew {
     /// Calls `each` for every record of the catalog.
     async fn each_record(&self, mut each: impl FnMut(Record)) -> Result<()> {
-        for segment in self.store.segments(None).await? {
+        let segments = self.store.segments(None).await?;
+        if let Some(task) = self.state.lock().replay.with_missing_segments(&segments) {
+            return Err(Error::Damaged(format!("segments of {task}")));
+        }
+        for segment in segments {
             for block in self.store.segment(segment).await? {
                 if let Block::Records(records) = block {
                     records.into_iter().for_each(&mut each);
@@ -94,7 +98,7 @@ impl Crew {
         let done = Done {
             round: late.round,
             sums: late.sums,
-            given: Vec::new(),
+            ..Done::default()
         };
         self.store.finish(late.claim, &done).await
     }

@@ -4,9 +4,11 @@ use ropeway_vfs::Tree;
 use ropeway_vfs::clock::simulate;
 
 use crate::claim::{ClaimId, Epoch};
+use crate::error::Error;
 use crate::job::JobFile;
 use crate::run::late::tests::{CATALOG, World, path};
 use crate::run::{Crew, Ended, WorkOptions};
+use crate::status::Reader;
 use crate::store::Store;
 use crate::task::Task;
 use crate::workers::WorkerId;
@@ -78,7 +80,7 @@ fn a_worker_whose_claim_was_taken_goes_on_with_other_tasks() {
             .rename(&staged, &path("t/a"), true)
             .await
             .unwrap_err();
-        let error = crate::error::Error::target(error);
+        let error = Error::target(error);
         assert!(!error.ends_claim_only());
         assert!(slow.of_claim(claim(FIRST), error).await.ends_claim_only());
         // While the claim stands, a file that is missing is what it seems.
@@ -87,7 +89,35 @@ fn a_worker_whose_claim_was_taken_goes_on_with_other_tasks() {
             .rename(&staged, &path("t/a"), true)
             .await
             .unwrap_err();
-        let error = crate::error::Error::target(error);
+        let error = Error::target(error);
         assert!(!other.of_claim(claim(next), error).await.ends_claim_only());
+    });
+}
+
+/// Hard links are made from what segments say: without one, some were left out of a job that was complete.
+#[test]
+fn a_segment_that_is_missing_is_noticed() {
+    let world = World::new();
+    let worker = crew(&world, 1, Arc::clone(&world.target) as _);
+    simulate(&world.clock, async {
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        worker.store.create(&job).await.unwrap();
+        assert_eq!(worker.work().await.unwrap(), Ended::Complete);
+        assert!(
+            Reader::default()
+                .failures(&worker.store)
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        let segment = worker.store.segments(None).await.unwrap()[0];
+        let lost = path(&format!("{CATALOG}/segments/{segment}"));
+        world.target.remove_file(&lost).await.unwrap();
+        let noticed = Reader::default().failures(&worker.store).await;
+        assert!(matches!(noticed, Err(Error::Damaged(_))), "{noticed:?}");
+        // The late passes of a further round would miss what it said.
+        worker.store.add_round(1, &[]).await.unwrap();
+        let worked = crew(&world, 2, Arc::clone(&world.target) as _).work().await;
+        assert!(matches!(worked, Err(Error::Damaged(_))), "{worked:?}");
     });
 }
