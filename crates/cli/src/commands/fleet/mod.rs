@@ -1,6 +1,7 @@
 //! `ropeway fleet`: one copy by many machines.
 
 mod place;
+mod scratch;
 mod show;
 mod submit;
 mod work;

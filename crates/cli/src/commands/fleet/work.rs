@@ -17,6 +17,7 @@ use ropeway_vfs::decorate::limit::RateLimit;
 use serde_json::json;
 
 use super::place::{Target, opener, source_place};
+use super::scratch::Scratch;
 use super::{failure, no_job};
 use crate::args::FleetWorkArgs;
 use crate::commands::nodes::{self, Printer};
@@ -114,9 +115,8 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
 }
 
 /// Makes the folder for the hashes of a slice.
-fn scratch_folder() -> Result<tempfile::TempDir, Failure> {
-    let made = tempfile::Builder::new().prefix("ropeway-fleet-").tempdir();
-    made.map_err(|error| {
+fn scratch_folder() -> Result<Scratch, Failure> {
+    Scratch::new(&std::env::temp_dir()).map_err(|error| {
         let message = format!("cannot make a temporary folder: {error}");
         Failure::of_end(message, &error, code::TARGET)
     })
