@@ -108,7 +108,8 @@ mod tests {
             .into();
         expected.extend([alive.path().to_owned(), next.path().to_owned()]);
         let mut found = names();
-        (expected.sort(), found.sort());
+        expected.sort();
+        found.sort();
         assert_eq!(found, expected);
         assert!(!left.exists());
     }
