@@ -1,7 +1,7 @@
 //! The folder of a journal: whose it is, its key, its lock.
 //!
 //! ```text
-//! DIR/write-back/sessions         see [`SessionFile`](crate::SessionFile)
+//! DIR/write-back/sessions         see SessionFile
 //! DIR/write-back/SHARE/share      the far share, its volume, and a hash of the key, as text
 //!                      key        32 random bytes, readable by their owner only
 //!                      lock       locked while a process uses the journal
