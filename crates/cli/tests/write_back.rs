@@ -135,6 +135,20 @@ impl Gateway {
         self.status()["files_in_journal"] == 0
     }
 
+    /// Waits until the far server has everything.
+    #[track_caller]
+    fn drains(&self) {
+        assert!(wait_until(PATIENCE, || self.is_drained()), "{}", self.status());
+    }
+
+    /// Starts it again after it was killed, behind a fast line, and waits until the far server has everything.
+    #[track_caller]
+    fn goes_on(&mut self, flags: &[&str]) {
+        self.line.limit(0);
+        self.restart(flags);
+        self.drains();
+    }
+
     fn far(&self, name: &str) -> Vec<u8> {
         fs::read(self.far.behind(name)).unwrap()
     }
@@ -198,11 +212,7 @@ fn a_file_is_put_at_the_speed_of_the_near_disk_and_arrives() {
     println!("it was read in {:?} meanwhile", asked.elapsed());
     assert!(gateway.says("ls big").contains(&(32 * MIB).to_string()));
     gateway.line.limit(0);
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.drains();
     content_same(&source, &gateway.far.behind("big"));
     assert!(wait_until(PATIENCE, || gateway.status()["drained_bytes"] == 32 * MIB));
     assert_eq!(names(&gateway.far.behind("")), ["big"]);
@@ -221,13 +231,7 @@ fn a_killed_gateway_writes_its_backlog_back_after_the_next_start() {
         assert!(!gateway.is_drained());
         // The far server has a part of it at most.
         assert!(gateway.far("big").len() as u64 <= 24 * MIB);
-        gateway.line.limit(0);
-        gateway.restart(flags);
-        assert!(
-            wait_until(PATIENCE, || gateway.is_drained()),
-            "{}",
-            gateway.status()
-        );
+        gateway.goes_on(flags);
         content_same(&big, &gateway.far.behind("big"));
         content_same(&small, &gateway.far.behind("small"));
         assert_eq!(names(&gateway.far.behind("")), ["big", "small"]);
@@ -251,20 +255,14 @@ fn a_gateway_killed_with_much_on_its_way_knows_its_own_data_again() {
     let mut gateway = Gateway::start();
     // The line seems to be fast, so much is sent at once.
     let fast = gateway.put("fast", 48 * MIB);
-    assert!(wait_until(PATIENCE, || gateway.is_drained()));
+    gateway.drains();
     gateway.line.limit(MIB);
     let big = gateway.put("big", 32 * MIB);
     assert!(wait_until(PATIENCE, || !gateway.far("big").is_empty()));
     std::thread::sleep(Duration::from_secs(9));
     gateway.near.kill();
     assert!(!gateway.is_drained());
-    gateway.line.limit(0);
-    gateway.restart(&["--write-back"]);
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.goes_on(&["--write-back"]);
     assert_eq!(names(&gateway.far.behind("")), ["big", "fast"]);
     content_same(&fast, &gateway.far.behind("fast"));
     content_same(&big, &gateway.far.behind("big"));
@@ -281,13 +279,7 @@ fn what_a_killed_gateway_had_on_its_way_changes_nothing_later() {
     assert!(wait_until(PATIENCE, || !gateway.far("big").is_empty()));
     gateway.line.hold();
     gateway.near.kill();
-    gateway.line.limit(0);
-    gateway.restart(&["--write-back"]);
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.goes_on(&["--write-back"]);
     let newer: Vec<u8> = fs::read(gateway.flash.join("big"))
         .unwrap()
         .iter()
@@ -295,11 +287,7 @@ fn what_a_killed_gateway_had_on_its_way_changes_nothing_later() {
         .collect();
     fs::write(gateway.flash.join("big"), &newer).unwrap();
     gateway.says("put big");
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.drains();
     assert!(gateway.far("big") == newer);
     let before = gateway.line.bytes();
     gateway.line.mend();
@@ -324,13 +312,7 @@ fn a_backlog_that_was_written_through_a_link_survives_a_restart() {
     let ours = gateway.put("link", 8 * MIB);
     gateway.near.kill();
     assert!(!gateway.is_drained());
-    gateway.line.limit(0);
-    gateway.restart(&["--write-back"]);
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.goes_on(&["--write-back"]);
     content_same(&ours, &gateway.far.behind("target"));
     assert_eq!(names(&gateway.far.behind("")), ["link", "target"]);
     gateway.stop();
@@ -341,7 +323,7 @@ fn what_others_write_at_the_far_end_stays_and_ours_is_beside_it() {
     or_skip!(needs(false, &["smbclient"]));
     let mut gateway = Gateway::start();
     let ours = gateway.put("report.txt", 300_000);
-    assert!(wait_until(PATIENCE, || gateway.is_drained()));
+    gateway.drains();
     gateway.line.limit(200_000);
     let ours = {
         let again: Vec<u8> = fs::read(&ours).unwrap().iter().map(|byte| !byte).collect();
@@ -353,13 +335,7 @@ fn what_others_write_at_the_far_end_stays_and_ours_is_beside_it() {
     gateway.near.kill();
     std::thread::sleep(Duration::from_secs(7));
     fs::write(gateway.far.behind("report.txt"), "theirs").unwrap();
-    gateway.line.limit(0);
-    gateway.restart(&["--write-back"]);
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.goes_on(&["--write-back"]);
     assert_eq!(gateway.far("report.txt"), b"theirs");
     assert_eq!(gateway.read("report.txt"), b"theirs");
     let found = names(&gateway.far.behind(""));
@@ -400,11 +376,7 @@ fn writes_to_an_open_file_are_acknowledged_while_the_line_is_cut() {
     let finished = mount.wait();
     detach(&path);
     assert!(is_soon, "{elapsed:?} {finished}");
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.drains();
     let expected = [vec![1; 100_000], vec![2; 3_000_000]].concat();
     assert!(gateway.far("file") == expected);
     assert_eq!(names(&gateway.far.behind("")), ["file"]);
@@ -418,11 +390,7 @@ fn a_full_near_disk_makes_writes_go_through() {
     let gateway = Gateway::with_cache(Place::new(), &volume.root().join("cache"));
     gateway.line.limit(16 * MIB);
     let source = gateway.put("big", 48 * MIB);
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.drains();
     content_same(&source, &gateway.far.behind("big"));
     assert_eq!(names(&gateway.far.behind("")), ["big"]);
     // With room again, the journal is used again.
@@ -430,7 +398,7 @@ fn a_full_near_disk_makes_writes_go_through() {
     let small = gateway.put("small", 4 * MIB);
     assert!(!gateway.is_drained());
     gateway.line.limit(0);
-    assert!(wait_until(PATIENCE, || gateway.is_drained()));
+    gateway.drains();
     content_same(&small, &gateway.far.behind("small"));
     gateway.stop();
 }
@@ -472,11 +440,7 @@ fn an_end_with_a_backlog_says_what_is_left() {
     gateway.line.limit(0);
     let rest = near_of(&gateway);
     std::mem::replace(&mut gateway.near, rest).stop();
-    assert!(
-        wait_until(PATIENCE, || gateway.is_drained()),
-        "{}",
-        gateway.status()
-    );
+    gateway.drains();
     content_same(&source, &gateway.far.behind("big"));
     gateway.stop();
 }

@@ -131,6 +131,28 @@ impl Shared {
         }
     }
 
+    /// Runs something again and again on a thread of its own, as long as this lives.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn every(
+        self: &Arc<Self>,
+        interval: Duration,
+        name: &str,
+        mut run: impl FnMut(&Self) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let shared = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || {
+            while let Some(shared) = shared.upgrade() {
+                run(&shared);
+                drop(shared);
+                std::thread::sleep(interval);
+            }
+        })?;
+        Ok(())
+    }
+
     /// Returns the time by the clock that stamps the far files, as far as that is known.
     pub(crate) fn far_now(&self) -> Timestamp {
         let skew = i128::from(self.far_skew_ns.load(Ordering::Relaxed));

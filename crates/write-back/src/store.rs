@@ -92,7 +92,7 @@ impl WriteBackStore {
             journal: None,
         };
         if workers > 0 {
-            Shared::note_rounds(&store.shared)?;
+            store.shared.note_rounds()?;
         }
         for _ in 0..workers {
             let shared = Arc::clone(&store.shared);
@@ -104,24 +104,17 @@ impl WriteBackStore {
 
     /// Keeps the status file current as long as the store lives.
     fn report(&self, folder: PathBuf) -> std::io::Result<()> {
-        let shared = Arc::downgrade(&self.shared);
-        let thread = std::thread::Builder::new().name("write-back-status".into());
-        thread.spawn(move || {
-            let mut before = None;
-            while let Some(shared) = shared.upgrade() {
-                let status = shared.status();
-                drop(shared);
-                if before.as_ref() != Some(&status)
-                    && let Ok(text) = serde_json::to_vec(&status)
-                    && let Err(error) = crate::journal::replace_unsynced(&folder, STATUS, &text)
-                {
-                    tracing::debug!(%error, "the journal's status cannot be written");
-                }
-                before = Some(status);
-                std::thread::sleep(INTERVAL);
+        let mut before = None;
+        self.shared.every(INTERVAL, "write-back-status", move |shared| {
+            let status = shared.status();
+            if before.as_ref() != Some(&status)
+                && let Ok(text) = serde_json::to_vec(&status)
+                && let Err(error) = crate::journal::replace_unsynced(&folder, STATUS, &text)
+            {
+                tracing::debug!(%error, "the journal's status cannot be written");
             }
-        })?;
-        Ok(())
+            before = Some(status);
+        })
     }
 
     /// Returns the figures.

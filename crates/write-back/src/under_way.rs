@@ -56,18 +56,12 @@ impl Drop for RoundUnderWay<'_> {
 }
 
 impl Shared {
-    /// Starts the thread that writes the notes, as long as `shared` lives.
-    pub(crate) fn note_rounds(shared: &Arc<Self>) -> std::io::Result<()> {
-        let shared = Arc::downgrade(shared);
-        let thread = std::thread::Builder::new().name("write-back-notes".into());
-        thread.spawn(move || {
-            while let Some(shared) = shared.upgrade() {
-                shared.tick_all();
-                drop(shared);
-                std::thread::sleep(TICK);
-            }
-        })?;
-        Ok(())
+    /// Starts the thread that writes the notes.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn note_rounds(self: &Arc<Self>) -> std::io::Result<()> {
+        self.every(TICK, "write-back-notes", Self::tick_all)
     }
 
     fn tick_all(&self) {

@@ -7,7 +7,7 @@ use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{ErrorKind, Kind, Metadata, RelPath};
 
 use super::mover::{Move, Moved};
-use super::slice::{ATTRIBUTES_EACH, GONE};
+use super::slice::ATTRIBUTES_EACH;
 use super::takeover::staged;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
@@ -347,16 +347,15 @@ impl Crew {
             if !matches!(record.state, State::Copied { .. }) {
                 continue;
             }
-            match moved.next() {
-                Some(Moved::Copied { size, modified, hash }) => {
+            match moved.next().unwrap_or_else(Moved::gone) {
+                Moved::Copied { size, modified, hash } => {
                     (record.size, record.modified, record.hash) = (size, modified, hash);
                     late.sums.copied += 1;
                     late.sums.copied_bytes += size;
                     self.counters.files.fetch_add(1, Ordering::Relaxed);
                     self.counters.bytes.fetch_add(size, Ordering::Relaxed);
                 }
-                Some(Moved::Failed(reason)) => record.state = State::Failed(reason),
-                Some(Moved::Gone) | None => record.state = State::Failed(GONE.to_owned()),
+                Moved::Failed(reason) => record.state = State::Failed(reason),
             }
         }
     }

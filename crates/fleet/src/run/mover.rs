@@ -43,8 +43,14 @@ pub enum Moved {
     },
     /// It failed, with the reason.
     Failed(String),
-    /// It is no longer in the source.
-    Gone,
+}
+
+impl Moved {
+    /// A node that was listed, and was not there when it was to be read. The source may have been away for a
+    /// moment, so it is asked for again by `resume`; what is not there then either has been removed.
+    pub(super) fn gone() -> Self {
+        Self::Failed("it was not there any more when it was to be copied".to_owned())
+    }
 }
 
 /// Copies nodes.
@@ -197,7 +203,7 @@ impl EngineMover {
                     hash: hashes.get(&wanted.stage).copied(),
                 },
                 (None, None) => match self.source.metadata(&wanted.source).await {
-                    Err(error) if error.kind.is_absence() => Moved::Gone,
+                    Err(error) if error.kind.is_absence() => Moved::gone(),
                     Err(error) => Moved::Failed(error.to_string()),
                     Ok(_) => Moved::Failed("it was not copied".to_owned()),
                 },
@@ -239,7 +245,7 @@ impl Mover for EngineMover {
             for at in 0..moves.len() {
                 if matches!(&moved[at], Moved::Failed(reason) if reason == "it was not copied") {
                     let again = self.copy_all(stage, &moves[at..=at]).await?;
-                    moved[at] = again.into_iter().next().unwrap_or(Moved::Gone);
+                    moved[at] = again.into_iter().next().unwrap_or_else(Moved::gone);
                 }
             }
             Ok(moved)
@@ -285,7 +291,7 @@ impl PlainMover {
             .await;
         let source = match opened {
             Ok(source) => source,
-            Err(error) if error.kind.is_absence() => return Ok(Moved::Gone),
+            Err(error) if error.kind.is_absence() => return Ok(Moved::gone()),
             Err(error) => return Err(Error::source(error)),
         };
         let metadata = source.metadata().await.map_err(Error::source)?;

@@ -13,10 +13,6 @@ use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::worker::{Item, Outcome};
 
-/// Why a node failed that was listed, and was not there when it was to be read. The source may have been away
-/// for a moment, so it is asked for again by `resume`; what is not there then either has been removed.
-pub(super) const GONE: &str = "it was not there any more when it was to be copied";
-
 /// Operations on the target at once.
 pub(super) const AT_ONCE: usize = 16;
 
@@ -63,7 +59,7 @@ impl Crew {
         }
         .into_iter();
         let outcomes = items.iter().zip(outcomes).map(|(item, outcome)| {
-            outcome.unwrap_or_else(|| self.moved(item, moved.next().unwrap_or(Moved::Gone)))
+            outcome.unwrap_or_else(|| self.moved(item, moved.next().unwrap_or_else(Moved::gone)))
         });
         Ok(outcomes.collect())
     }
@@ -82,7 +78,6 @@ impl Crew {
                 }
             }
             Moved::Failed(reason) => Outcome::listed(item, State::Failed(reason)),
-            Moved::Gone => Outcome::listed(item, State::Failed(GONE.to_owned())),
         }
     }
 

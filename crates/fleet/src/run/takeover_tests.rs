@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use ropeway_vfs::Tree;
 use ropeway_vfs::clock::simulate;
+use ropeway_vfs::{RelPath, Tree};
 
 use crate::claim::{ClaimId, Epoch};
 use crate::error::Error;
@@ -32,6 +32,16 @@ fn claim(epoch: Epoch) -> ClaimId {
     }
 }
 
+/// Makes a job whose first task a worker has begun. Returns the first file of its stage, which is not made yet.
+async fn with_first_claim(store: &Store) -> RelPath {
+    let job = JobFile::new("s".to_owned(), "t".to_owned());
+    store.create(&job).await.unwrap();
+    store.birth(&Task::root()).await.unwrap();
+    store.begin(claim(FIRST)).await.unwrap();
+    store.open_stage(claim(FIRST)).await.unwrap();
+    store.stage(claim(FIRST)).join(&super::staged(0))
+}
+
 /// At a server of SMB nobody can remove a file that a worker has open, even one that does not move. It ended
 /// all other workers.
 #[test]
@@ -43,12 +53,7 @@ fn a_file_that_a_stopped_worker_has_open_ends_no_other_worker() {
         let stopped = crew(&world, 1, Arc::clone(&world.target) as _);
         let other = crew(&world, 2, Arc::clone(&held) as _);
         simulate(&world.clock, async {
-            let job = JobFile::new("s".to_owned(), "t".to_owned());
-            stopped.store.create(&job).await.unwrap();
-            stopped.store.birth(&Task::root()).await.unwrap();
-            stopped.store.begin(claim(FIRST)).await.unwrap();
-            stopped.store.open_stage(claim(FIRST)).await.unwrap();
-            let open = stopped.store.stage(claim(FIRST)).join(&super::staged(0));
+            let open = with_first_claim(&stopped.store).await;
             world.target.insert_file(&open, b"half").unwrap();
             assert_eq!(other.work().await.unwrap(), Ended::Complete);
         });
@@ -66,12 +71,7 @@ fn a_worker_whose_claim_was_taken_goes_on_with_other_tasks() {
         crew(&world, 2, Arc::clone(&world.target) as _),
     );
     simulate(&world.clock, async {
-        let job = JobFile::new("s".to_owned(), "t".to_owned());
-        slow.store.create(&job).await.unwrap();
-        slow.store.birth(&Task::root()).await.unwrap();
-        slow.store.begin(claim(FIRST)).await.unwrap();
-        slow.store.open_stage(claim(FIRST)).await.unwrap();
-        let staged = slow.store.stage(claim(FIRST)).join(&super::staged(0));
+        let staged = with_first_claim(&slow.store).await;
         let next = FIRST.next();
         other.store.begin(claim(next)).await.unwrap();
         other.take_over(claim(next)).await.unwrap();
