@@ -141,14 +141,21 @@ impl Gateway {
             .iter()
             .map(|name| fs::metadata(self.far.behind(name)).unwrap().len());
         let blocks: u64 = sizes.map(|size| size.div_ceil(BLOCK)).sum();
-        assert!(wait_until(PATIENCE, || {
+        let mut seen = (0, serde_json::Value::Null);
+        let is_warm = wait_until(PATIENCE, || {
             let before = self.line.bytes();
             for name in names {
                 self.read(name);
             }
+            seen = (self.line.bytes() - before, self.status());
             // What was read ahead from the far server needs no line either, and is not in the cache.
-            self.line.bytes() - before < SIZE / 20 && self.status()["blocks"].as_u64() >= Some(blocks)
-        }));
+            seen.0 < SIZE / 20 && seen.1["blocks"].as_u64() >= Some(blocks)
+        });
+        assert!(
+            is_warm,
+            "of {blocks} blocks, {} bytes over the line: {}",
+            seen.0, seen.1
+        );
         let (listed, _) = self.does("ls; ls folder\\*");
         assert!(listed.status.success(), "{}", said(&listed));
         sleep(Duration::from_secs(3));
@@ -174,8 +181,9 @@ fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
+/// In memory: a busy disk that does not answer for a second turns a cache off for half a minute.
 fn cache() -> (Place, String) {
-    let flash = Place::new();
+    let flash = Place::in_memory();
     let cache = flash.join("cache").display().to_string();
     let boost = flash.ropeway("boost");
     boost.args(["create", &cache, "--size", "128M"]).ok();

@@ -15,6 +15,8 @@ mod kit;
 mod leftovers;
 #[path = "found/names.rs"]
 mod names;
+#[path = "found/open_nodes.rs"]
+mod open_nodes;
 mod simulate;
 #[path = "found/whole.rs"]
 mod whole;

@@ -1,16 +1,16 @@
 //! Jobs between trees in memory: semantics without a disk, in virtual time.
 
 #![allow(clippy::unwrap_used)]
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropeway_block::Pool;
-use ropeway_copy::{Delete, Durability, Job, JobSpec, Options, RuntimeClock, Status};
+use ropeway_copy::{CheckSpec, CheckWatch, Delete, Durability, Job, JobSpec, Options, RuntimeClock, Status};
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::event::Event;
 use ropeway_vfs::memory::MemoryTree;
-use ropeway_vfs::{MetadataChange, OpenOptions, RelPath, Timestamp, Tree};
+use ropeway_vfs::{Capabilities, MetadataChange, OpenOptions, Preserve, RelPath, Timestamp, Tree};
 
 fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a plain path")
@@ -18,6 +18,25 @@ fn path(text: &str) -> RelPath {
 
 fn spec(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, options: Options) -> JobSpec {
     JobSpec::whole(source, target, path(to), options)
+}
+
+/// Returns a comparison by content, which does not look at times.
+fn by_content(source: Arc<dyn Tree>, (target, at): (Arc<dyn Tree>, &str)) -> CheckSpec {
+    CheckSpec {
+        source,
+        source_path: RelPath::root(),
+        target,
+        target_path: path(at),
+        checksum: true,
+        modify_window: Duration::ZERO,
+        preserve: Preserve {
+            times: false,
+            ..Preserve::default()
+        },
+        devices: false,
+        filter: Default::default(),
+        watch: CheckWatch::new(),
+    }
 }
 
 async fn names(tree: &dyn Tree, dir: &str) -> Vec<String> {
@@ -262,23 +281,39 @@ async fn content_changed_behind_the_copy_is_found_by_verification() {
     block.set_len(1);
     file.write_at(block.freeze(), 0).await.unwrap();
     let sink = Arc::new(|_| {});
-    let spec = ropeway_copy::CheckSpec {
-        source: Arc::new(sample()),
-        source_path: RelPath::root(),
-        target,
-        target_path: path("c"),
-        checksum: true,
-        modify_window: Duration::ZERO,
-        preserve: ropeway_vfs::Preserve {
-            times: false,
-            ..Default::default()
-        },
-        devices: false,
-        filter: Default::default(),
-        watch: Default::default(),
-    };
+    let spec = by_content(Arc::new(sample()), (target, "c"));
     let outcome = ropeway_copy::check(spec, sink).await.unwrap();
     assert_eq!(outcome.differences, 1);
+}
+
+/// A mirror leaves a name that differs only in case from that in the source, so a comparison calls it
+/// the same.
+#[tokio::test]
+async fn a_name_in_another_case_is_the_same_to_a_target_that_ignores_case() {
+    let (source, target) = (MemoryTree::new(), MemoryTree::new());
+    source.insert_file(&path("Dir/A.txt"), b"same").unwrap();
+    source.insert_file(&path("Dir/b"), b"same").unwrap();
+    let capabilities = Capabilities {
+        case_sensitive: false,
+        ..target.capabilities().clone()
+    };
+    let target = Arc::new(target.with_capabilities(capabilities));
+    for name in ["dir/a.txt", "dir/b", "dir/c"] {
+        target.insert_file(&path(name), b"same").unwrap();
+    }
+    let extra = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&extra);
+    let watch = CheckWatch::of_differences(Arc::new(move |difference| {
+        seen.lock()
+            .unwrap()
+            .push((difference.action, difference.path.to_string()));
+    }));
+    let spec = CheckSpec {
+        watch,
+        ..by_content(Arc::new(source), (target, ""))
+    };
+    ropeway_copy::check(spec, Arc::new(|_| {})).await.unwrap();
+    assert_eq!(*extra.lock().unwrap(), [("extra", "Dir/c".to_owned())]);
 }
 
 /// A source that is replaced between two tries is copied from its beginning. The end of the new one

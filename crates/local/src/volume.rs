@@ -120,6 +120,8 @@ fn by_type(root: &OwnedFd, fstype: &str) -> Capabilities {
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,
+        small_puts_in_flight: 0,
+        small_gets_in_flight: 0,
         blocks_in_flight: 0,
         named_streams: false,
         links_shown: true,

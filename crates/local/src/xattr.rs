@@ -4,13 +4,17 @@
 //! `f*xattr` calls and go through their magic link in `/proc/self/fd` instead. Nothing here knows what an
 //! attribute means; see [`winmeta`](crate::winmeta) and [`attributes`](crate::attributes).
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{
-    XattrFlags, fgetxattr, fgetxattr_query, flistxattr, fremovexattr, fsetxattr, getxattr, getxattr_query,
-    listxattr, removexattr, setxattr,
+    CWD, Mode, OFlags, XattrFlags, fgetxattr, fgetxattr_query, flistxattr, fremovexattr, fsetxattr, getxattr,
+    getxattr_query, listxattr, openat, removexattr, setxattr,
 };
 use rustix::io::Errno;
+use rustix::path::DecInt;
+
+use crate::sys::listxattrat;
 
 /// Largest list of names and largest value of the kernel (XATTR_LIST_MAX, XATTR_SIZE_MAX of linux/limits.h).
 pub(crate) const BYTES_MAX: usize = 65536;
@@ -40,7 +44,7 @@ impl<'a> Node<'a> {
 pub(crate) fn list(node: &Node<'_>) -> rustix::io::Result<Vec<Vec<u8>>> {
     let list = filled(|buffer| match node {
         Node::File(fd) => flistxattr(fd, buffer),
-        Node::Path(fd) => listxattr(proc_path(fd), buffer),
+        Node::Path(fd) => list_of_path(*fd, buffer),
     });
     match list {
         Ok(list) => Ok(list
@@ -104,6 +108,33 @@ pub(crate) fn is_absent(error: Errno) -> bool {
 /// Path of a descriptor's magic link: the kernel jumps to the node itself, even if that is a symbolic link.
 pub(crate) fn proc_path(fd: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// The folder that holds this process's descriptors as magic links.
+pub(crate) fn own_descriptors() -> Option<BorrowedFd<'static>> {
+    static OWN: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    OWN.get_or_init(|| openat(CWD, "/proc/self/fd", flags, Mode::empty()).ok())
+        .as_ref()
+        .map(AsFd::as_fd)
+}
+
+/// Names of the attributes of a node whose descriptor was opened with `O_PATH`.
+fn list_of_path(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    let length = match own_descriptors() {
+        // One step instead of four.
+        Some(own) => listxattrat(own, DecInt::from_fd(fd).as_c_str(), buffer),
+        None => Err(Errno::NOSYS),
+    };
+    match length {
+        Err(Errno::NOSYS) => list_by_path(fd, buffer),
+        length => length,
+    }
+}
+
+/// [`list_of_path`] before Linux 6.13.
+pub(crate) fn list_by_path(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    listxattr(proc_path(&fd), buffer)
 }
 
 fn optional<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {

@@ -69,6 +69,13 @@ impl Item {
     }
 }
 
+/// Returns whether a name is ASCII that no mapping changes, but for names of devices. Almost all names
+/// are.
+pub fn is_plain(name: &[u8]) -> bool {
+    let stands_for_itself = |byte: &u8| matches!(byte, 0x20..=0x7E) && !FORBIDDEN.contains(byte);
+    name.iter().all(stands_for_itself) && !matches!(name.last(), Some(b' ' | b'.'))
+}
+
 /// Splits a name into its items.
 pub fn items(bytes: &[u8]) -> Vec<Item> {
     let mut items = Vec::with_capacity(bytes.len());

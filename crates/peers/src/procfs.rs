@@ -35,7 +35,8 @@ pub fn program(name: &str) -> Option<PathBuf> {
 
 /// Returns a command whose environment holds only `PATH`, a UTF-8 locale and a home below `home`.
 ///
-/// So no run finds another run's state, and the user's settings do not count.
+/// So no run finds another run's state, no view of the user's programs shows it, and the user's settings
+/// do not count.
 pub fn clean(program: impl AsRef<OsStr>, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear();
@@ -43,6 +44,8 @@ pub fn clean(program: impl AsRef<OsStr>, home: &Path) -> Command {
         command.env("PATH", path);
     }
     command.env("LC_ALL", "C.UTF-8").current_dir("/");
+    // Where a program tells what it does: a user's view of all programs shows the user's own only.
+    command.env("XDG_RUNTIME_DIR", home);
     for (variable, name) in [
         ("HOME", "home"),
         ("XDG_STATE_HOME", "state"),

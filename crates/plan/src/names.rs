@@ -28,6 +28,7 @@ mod escape;
 #[cfg(test)]
 mod tests;
 
+use ropeway_names::is_plain;
 use ropeway_vfs::{Capabilities, Name};
 
 pub use collide::{Collision, FolderNames, case_key};
@@ -146,6 +147,8 @@ impl NameMap {
         let bytes = name.as_bytes();
         let mapped = match self.direction {
             Direction::Keep => None,
+            // Almost all names.
+            _ if is_plain(bytes) && !is_device(bytes) => None,
             Direction::Encode => Some(encode(bytes, self.raw)),
             Direction::Decode => Some(decode(bytes, self.raw)),
         };

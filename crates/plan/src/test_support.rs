@@ -66,6 +66,8 @@ pub(crate) fn capabilities() -> Capabilities {
         creation_times: false,
         batches_in_flight: 2,
         small_in_flight: 1,
+        small_puts_in_flight: 0,
+        small_gets_in_flight: 0,
         blocks_in_flight: 0,
         named_streams: false,
         links_shown: true,

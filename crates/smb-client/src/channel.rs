@@ -358,10 +358,11 @@ impl Drop for CancelGuard<'_> {
     }
 }
 
-struct LoadGuard<'a>(&'a AtomicU64, u64);
+/// Counts an amount while it lives.
+pub(crate) struct LoadGuard<'a>(&'a AtomicU64, u64);
 
 impl<'a> LoadGuard<'a> {
-    fn new(load: &'a AtomicU64, amount: u64) -> Self {
+    pub(crate) fn new(load: &'a AtomicU64, amount: u64) -> Self {
         load.fetch_add(amount, Ordering::Relaxed);
         Self(load, amount)
     }

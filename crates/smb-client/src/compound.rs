@@ -49,9 +49,24 @@ impl Share {
                 Err(error) => return Err(error),
             }
         }
+        let outcome = Box::pin(self.one_by_one(path, open, replay, &mut steps)).await?;
+        let is_taken = outcome.replies.iter().all(|reply| reply.status().is_success());
+        if is_taken && is_usable {
+            compounds.refuse();
+        }
+        Ok(outcome)
+    }
+
+    /// Sends the requests of a compound one by one.
+    async fn one_by_one(
+        &self,
+        path: &Text,
+        open: &OpenFile,
+        replay: Replay,
+        steps: &mut impl CompoundSteps,
+    ) -> Result<CompoundOutcome> {
         let handle = self.open_here(path, open).await?;
         let mut replies = Vec::new();
-        let mut is_refused = true;
         for index in 0.. {
             // One step at a time, each built anew with the file's own id.
             let mut command = None;
@@ -77,7 +92,6 @@ impl Share {
             let is_success = reply.status().is_success();
             // The following steps would make an incomplete file look complete.
             let is_last = !is_success && matches!(reply.header.command, Command::Write | Command::Flush);
-            is_refused &= is_success;
             replies.push(reply);
             if is_last {
                 break;
@@ -85,9 +99,6 @@ impl Share {
         }
         let created = handle.created().clone();
         let size = handle.inner.close(steps.wants_size()).await?;
-        if is_refused && is_usable {
-            compounds.refuse();
-        }
         Ok(CompoundOutcome {
             created,
             replies,

@@ -48,7 +48,7 @@ macro_rules! routed {
                 $body
             };
             match outcome {
-                Err(error) if route.is_elsewhere(&error) => route.follow().await?,
+                Err(error) if route.is_elsewhere(&error) => Box::pin(route.follow()).await?,
                 outcome => break outcome,
             }
         }

@@ -36,6 +36,7 @@
 //!        ├─ Handle (reclaimed, or opened again by path)      handle, reopen, durable, …
 //!        ├─ Directory                                        directory
 //!        ├─ put_small, get_small                             small, compound, compound_support
+//!        ├─ many small files in one request, at own servers  put_files, get_files
 //!        ├─ copy                                             server_copy
 //!        ├─ SmbTree: a folder as vfs::Tree                   smb_tree
 //!        └─ SmbStore: a folder as vfs::store::Store          smb_store
@@ -68,6 +69,7 @@ mod driver;
 mod durable;
 mod endpoint;
 mod error;
+mod get_files;
 mod handle;
 mod line;
 mod link;
@@ -79,6 +81,7 @@ mod ops;
 mod options;
 mod path_ops;
 mod private;
+mod put_files;
 mod reach;
 mod recovery;
 mod reopen;
@@ -94,6 +97,7 @@ mod smb_tree;
 mod snapshot;
 mod socket;
 mod times;
+mod together;
 mod tree;
 mod warm_channels;
 mod window;

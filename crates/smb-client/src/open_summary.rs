@@ -9,7 +9,7 @@
 //! plain success.
 
 use ropeway_smb_proto::client::{Operation, Reply};
-use ropeway_smb_wire::create::{AccessMask, OplockLevel};
+use ropeway_smb_wire::create::{AccessMask, CreateResponse, OplockLevel};
 use ropeway_smb_wire::info::{
     DirectoryRecord, FileAllInformation, FileFsAttributeInformation, FileFsFullSizeInformation,
     FileFsVolumeInformation, Information,
@@ -20,10 +20,11 @@ use ropeway_smb_wire::{FileAttributes, FileId, NtStatus, Text, TreeId};
 use crate::client::Client;
 use crate::directory::{FIRST_MAX, records};
 use crate::error::{Error, Result};
-use crate::open::OpenFile;
+use crate::open::{Created, OpenFile};
 use crate::ops;
+use crate::private::QUERY;
 use crate::share::{Share, Volume};
-use crate::tree::ShareInner;
+use crate::tree::{ShareInner, Tree};
 
 /// The paths to summarize.
 #[derive(Clone, Debug, Default)]
@@ -131,6 +132,7 @@ impl ShareInner {
         {
             Ok((tree, replies)) => {
                 *share.lock() = Some(tree);
+                share.learn_private(&tree, &replies);
                 match tree.is_dfs() {
                     // The requests ignored DFS, and the paths may lie elsewhere.
                     true => OpenSummary::default(),
@@ -148,6 +150,17 @@ impl ShareInner {
     }
 }
 
+impl ShareInner {
+    /// Notes what the answer to the first CREATE of a summary says of the private controls.
+    fn learn_private(&self, tree: &Tree, replies: &[Reply]) {
+        if let Some(created) = replies.first().filter(|reply| reply.status().is_success())
+            && let Ok(created) = CreateResponse::decode(&mut created.body())
+        {
+            self.private.learn(tree, Created::from_wire(&created).private);
+        }
+    }
+}
+
 impl NodeRequest {
     fn len(&self) -> usize {
         3 + if self.with_volume { 3 } else { 0 } + if self.with_names { 2 } else { 0 }
@@ -161,13 +174,12 @@ impl NodeRequest {
         };
         let mut open = OpenFile::metadata(access);
         open.query_on_disk_id = false;
-        operations.push(ops::create(
-            tree,
-            &self.path,
-            &open,
-            OplockLevel::None,
-            Vec::new(),
-        ));
+        // The first CREATE of the tree connection asks for the private controls as well.
+        let contexts = match self.with_volume {
+            true => vec![QUERY],
+            false => Vec::new(),
+        };
+        operations.push(ops::create(tree, &self.path, &open, OplockLevel::None, contexts));
         operations.push(ops::query_file::<FileAllInformation>(
             tree,
             file,

@@ -21,6 +21,9 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::tree::Tree;
 
+/// Asks a server for its private controls.
+pub(crate) const QUERY: RequestContext<'static> = RequestContext::Private(PrivateQuery { version: VERSION });
+
 /// What is known about the private controls of a share.
 #[derive(Debug, Default)]
 pub(crate) struct PrivateSupport(Mutex<Option<Answer>>);
@@ -37,8 +40,7 @@ impl PrivateSupport {
     pub(crate) fn query(&self, tree: &Tree) -> Option<RequestContext<'static>> {
         let answer = self.0.lock();
         let is_known = answer.as_ref().is_some_and(|answer| answer.tree == tree.key());
-        (!is_known && tree.share_type == ShareType::Disk)
-            .then_some(RequestContext::Private(PrivateQuery { version: VERSION }))
+        (!is_known && tree.share_type == ShareType::Disk).then_some(QUERY)
     }
 
     /// Notes the answer of a CREATE that succeeded. Without the context the server has no private
@@ -52,6 +54,21 @@ impl PrivateSupport {
                 operations: reply.map(|reply| reply.operations).unwrap_or_default(),
             });
         }
+    }
+
+    /// Notes that a tree connection does not have these operations after all.
+    pub(crate) fn lacks(&self, tree: &Tree, operations: PrivateOperations) {
+        let mut answer = self.0.lock();
+        if let Some(answer) = answer.as_mut().filter(|answer| answer.tree == tree.key()) {
+            answer.operations.remove(operations);
+        }
+    }
+
+    /// Returns whether a tree connection has these operations; `false` while it has not been asked.
+    pub(crate) fn has_in(&self, tree: &Tree, operations: PrivateOperations) -> bool {
+        let answer = self.0.lock();
+        let answer = answer.as_ref().filter(|answer| answer.tree == tree.key());
+        answer.is_some_and(|answer| answer.operations.contains(operations))
     }
 
     /// Returns whether the share has these operations, as far as is known.
@@ -125,20 +142,35 @@ impl Handle {
     ) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         body(&mut Writer::new(&mut bytes));
-        let mut input = Vec::new();
-        PrivateMessage::new(operation, &bytes).encode(&mut Writer::new(&mut input));
+        let input = input_of(operation, &bytes);
         // The header has 8 bytes.
         let output_max = body_max.saturating_add(PRIVATE_HEADER_LEN as u32);
         let output_max = output_max.min(self.share().limits().transact_max);
         let mut output = self.ioctl(CtlCode::PRIVATE, &input, output_max).await?;
-        let reply = PrivateMessage::decode(&output)?;
-        if reply.version != VERSION || reply.operation != operation {
-            return Err(Error::PeerMisbehaved(
-                "the reply to a private control is another one's".to_owned(),
-            ));
-        }
+        body_of(operation, &output)?;
         output.drain(..PRIVATE_HEADER_LEN);
         Ok(output)
+    }
+}
+
+/// Returns the input of a private control with this body.
+pub(crate) fn input_of(operation: PrivateOperation, body: &[u8]) -> Vec<u8> {
+    let mut input = Vec::with_capacity(PRIVATE_HEADER_LEN + body.len());
+    PrivateMessage::new(operation, body).encode(&mut Writer::new(&mut input));
+    input
+}
+
+/// Returns the body of the reply to a private control.
+///
+/// # Errors
+/// The reply is malformed, or that to another one.
+pub(crate) fn body_of(operation: PrivateOperation, output: &[u8]) -> Result<&[u8]> {
+    let reply = PrivateMessage::decode(output)?;
+    match reply.version == VERSION && reply.operation == operation {
+        true => Ok(reply.body),
+        false => Err(Error::PeerMisbehaved(
+            "the reply to a private control is another one's".to_owned(),
+        )),
     }
 }
 
@@ -161,5 +193,11 @@ mod tests {
         assert!(support.query(&second).is_some());
         support.learn(&second, reply(VERSION + 1, chunks));
         assert!(support.query(&second).is_none() && !support.has(chunks));
+        let third = Tree::of_disk(3, 7);
+        support.learn(&third, reply(VERSION, chunks));
+        support.lacks(&second, chunks);
+        assert!(support.has_in(&third, chunks) && !support.has_in(&second, chunks));
+        support.lacks(&third, chunks);
+        assert!(!support.has_in(&third, chunks));
     }
 }

@@ -250,13 +250,13 @@ impl Share {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
                 // Servers go on after a failed WRITE, so an incomplete file now has the final name,
                 // which did not exist before.
-                self.remove_partial(&put.path).await;
+                Box::pin(self.remove_partial(&put.path)).await;
             }
             return Err(error);
         }
         if let Some(size) = done.size.filter(|size| *size != length) {
             if renamed.is_some_and(|reply| reply.status().is_success()) {
-                self.remove_partial(&put.path).await;
+                Box::pin(self.remove_partial(&put.path)).await;
             }
             return Err(Error::size_mismatch(size, length));
         }
@@ -264,7 +264,7 @@ impl Share {
         match (&put.temporary, renamed.map(Reply::status)) {
             // The existing file is replaced only now that the new one is known to be complete.
             (Some(temporary), Some(NtStatus::OBJECT_NAME_COLLISION)) if put.replace => {
-                self.rename_here(temporary, &put.rename(true)).await?;
+                Box::pin(self.rename_here(temporary, &put.rename(true))).await?;
             }
             _ => step("rename", indexes.rename)?,
         }
@@ -337,7 +337,7 @@ impl Share {
         let _permit = link.budget.acquire(u64::from(length)).await;
         for _ in 0..ATTEMPTS {
             if !link.compounds.is_usable() {
-                let got = self.get_plainly(path, &open, slot, length).await?;
+                let got = Box::pin(self.get_plainly(path, &open, slot, length)).await?;
                 return Ok((got, Vec::new()));
             }
             let Some(mut completed) = self.try_get(path, &open, slot, length, extra).await? else {
@@ -345,12 +345,14 @@ impl Share {
             };
             if let RefusalCause::Compound = refusal_cause(&completed.replies) {
                 self.close_left_open(&completed);
-                let got = self.get_plainly(path, &open, slot, length).await?;
+                let got = Box::pin(self.get_plainly(path, &open, slot, length)).await?;
                 link.compounds.refuse();
                 return Ok((got, Vec::new()));
             }
             check("open", first(&completed.replies)?)?;
             let created = CreateResponse::decode(&mut first(&completed.replies)?.body())?;
+            let opened = Created::from_wire(&created);
+            self.inner().private.learn(&completed.tree, opened.private);
             let reply = nth(&completed.replies, 1)?;
             match reply.status() {
                 NtStatus::END_OF_FILE => {
@@ -361,7 +363,7 @@ impl Share {
                 _ => check("read", reply)?,
             }
             let got = GotSmall {
-                created: Created::from_wire(&created),
+                created: opened,
                 changed: completed
                     .replies
                     .last()
@@ -386,9 +388,10 @@ impl Share {
     ) -> Result<Option<Completed>> {
         let (session, tree) = self.inner().tree().await?;
         let block = slot.take().expect("the block is put back after each attempt");
+        let contexts = self.inner().private.query(&tree).into_iter().collect();
         let create = self
             .inner()
-            .create(&tree, path, open, OplockLevel::None, Vec::new());
+            .create(&tree, path, open, OplockLevel::None, contexts);
         // The READ stays second: its data is received directly in the block.
         let mut operations = vec![create, ops::read(tree.id, FileId::RELATED, 0, length, block)];
         operations.extend(extra(tree.id, FileId::RELATED));

@@ -20,11 +20,14 @@ use crate::channel::Control;
 use crate::client::Client;
 use crate::dfs::Redirects;
 use crate::error::{Error, LostReason, Result};
+use crate::get_files::Gets;
 use crate::open::OpenFile;
 use crate::ops;
 use crate::private::PrivateSupport;
+use crate::put_files::Puts;
 use crate::replies::{check, first};
 use crate::session::{Outcome, Session};
+use crate::together::Queue;
 
 /// Maximum number of attempts at one request, each on another session. A guess: a server that
 /// restarts this often during one request has other problems.
@@ -51,6 +54,8 @@ pub(crate) struct ShareInner {
     connecting: tokio::sync::Mutex<()>,
     pub(crate) redirects: Redirects,
     pub(crate) private: PrivateSupport,
+    pub(crate) puts: Queue<Puts>,
+    pub(crate) gets: Queue<Gets>,
 }
 
 /// A tree connection.
@@ -146,6 +151,8 @@ impl ShareInner {
             connecting: tokio::sync::Mutex::new(()),
             redirects: Redirects::default(),
             private: PrivateSupport::default(),
+            puts: Queue::new(),
+            gets: Queue::new(),
         })
     }
 
@@ -166,7 +173,8 @@ impl ShareInner {
             if let Some(tree) = self.tree_in(&session) {
                 return Ok((session, tree));
             }
-            match self.connect_tree(&session, Vec::new()).await {
+            // On the heap: most requests find a tree.
+            match Box::pin(self.connect_tree(&session, Vec::new())).await {
                 Ok((tree, _)) => {
                     *self.lock() = Some(tree);
                     return Ok((session, tree));

@@ -34,7 +34,7 @@
 mod tests;
 
 use ropeway_names::{
-    FORBIDDEN, Item, Token, Tokens, bytes_of, is_dots, items, private, push_char, unprivate,
+    FORBIDDEN, Item, Token, Tokens, bytes_of, is_dots, is_plain, items, private, push_char, unprivate,
 };
 
 use crate::Text;
@@ -106,17 +106,22 @@ pub fn to_wire(name: &[u8], mapping: NameMapping) -> Text {
     Text::from_units(units)
 }
 
-/// Returns whether the name is ASCII that no mapping changes. Almost all names are.
-fn is_plain(name: &[u8]) -> bool {
-    let stands_for_itself = |byte: &u8| matches!(byte, 0x20..=0x7E) && !FORBIDDEN.contains(byte);
-    name.iter().all(stands_for_itself) && !matches!(name.last(), Some(b' ' | b'.'))
-}
-
 /// Converts a server's name to Linux bytes.
 ///
 /// The result can hold anything the server sent: a slash, a NUL, or `.` and `..`. Callers that
 /// build a path from it must check it.
 pub fn from_wire(name: &Text, mapping: NameMapping) -> Vec<u8> {
+    plain_bytes(name.units()).unwrap_or_else(|| from_items(name, mapping))
+}
+
+/// Returns the bytes of a name that is ASCII which no mapping changes. Almost all names are.
+fn plain_bytes(units: &[u16]) -> Option<Vec<u8>> {
+    let bytes: Result<Vec<u8>, _> = units.iter().map(|unit| u8::try_from(*unit)).collect();
+    bytes.ok().filter(|bytes| is_plain(bytes))
+}
+
+/// Converts a server's name, whatever it holds.
+fn from_items(name: &Text, mapping: NameMapping) -> Vec<u8> {
     let mut utf8 = Vec::with_capacity(name.units().len());
     for unit in char::decode_utf16(name.units().iter().copied()) {
         push_char(
@@ -199,6 +204,11 @@ pub fn check(name: &Text) -> Result<(), NameError> {
 /// Such names are reserved with any extension, in any case, and with spaces before the extension.
 /// Superscript digits count as digits.
 pub fn is_device(name: &Text) -> bool {
+    // Almost no name begins with the letter of a device, and this is asked for each name.
+    let first = name.units().first().and_then(|unit| u8::try_from(*unit).ok());
+    if !first.is_some_and(|byte| b"CPANL".contains(&byte.to_ascii_uppercase())) {
+        return false;
+    }
     let text = name.to_string_lossy();
     let stem = text
         .split('.')

@@ -196,10 +196,12 @@ mod tests {
     proptest! {
         #[test]
         fn strings_round_trip_at_any_position(units in prop::collection::vec(1_u16.., 0..30), before in 0_usize..4) {
+            // These stand for raw bytes, which may be those of a character of the code page.
+            let has_raw = units.iter().any(|unit| (0xEF80..=0xEFFF).contains(unit));
             let text = Text::from_units(units);
             let page = CodePage::default();
             let mut strings = vec![Str::unicode(&text)];
-            strings.extend(Str::encode(&text, false, page).ok());
+            strings.extend(Str::encode(&text, false, page).ok().filter(|_| !has_raw));
             for string in strings {
                 let bytes = hostile::structure(|w| {
                     w.zeros(before);

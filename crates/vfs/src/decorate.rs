@@ -29,6 +29,6 @@ pub mod traced_store;
 mod tree;
 mod whole;
 
-pub use layer::{Action, Call, Done, Layer};
+pub use layer::{Action, Call, Done, Layer, Operation};
 pub use text::TextError;
 pub use tree::Layered;

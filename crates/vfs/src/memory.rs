@@ -96,6 +96,8 @@ fn capabilities_full() -> Capabilities {
         creation_times: true,
         batches_in_flight: 1,
         small_in_flight: 1,
+        small_puts_in_flight: 0,
+        small_gets_in_flight: 0,
         blocks_in_flight: 0,
         named_streams: false,
         links_shown: true,

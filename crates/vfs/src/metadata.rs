@@ -402,6 +402,11 @@ pub struct Capabilities {
     /// [`get_small`](crate::Tree::get_small) in flight: 1 on this machine, hundreds where each call
     /// costs a round trip.
     pub small_in_flight: usize,
+    /// Best number of [`put_small`](crate::Tree::put_small) in flight where the tree makes many files with
+    /// one request; 0 elsewhere: then as many as `small_in_flight`.
+    pub small_puts_in_flight: usize,
+    /// The same of [`get_small`](crate::Tree::get_small).
+    pub small_gets_in_flight: usize,
     /// Number of 1 MiB blocks in flight that fill the path to the tree; 0 where only trying can
     /// find it (see `ropeway_plan::Tuner`).
     pub blocks_in_flight: usize,

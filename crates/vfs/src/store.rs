@@ -28,35 +28,9 @@ use crate::posix::{NewKind, NewPosix, Permissions, RenameMode, XattrSet};
 use crate::tree::{Extent, Space};
 
 pub use self::model::{
-    Access, NewNode, NodeChange, NodeOpen, NodeStat, Opened, RangeLock, Removal, Resolved, StoreFeatures,
-    StreamInfo, StreamOpen, Task, Versioning,
+    Access, Entries, NewNode, NodeChange, NodeOpen, NodeStat, Opened, RangeLock, Removal, Resolved,
+    Snapshots, StoreFeatures, StreamInfo, StreamOpen, Task, Versioning,
 };
-
-/// A stream over a folder's entries, in an order that does not change while it is open.
-pub trait Entries: Send {
-    /// Returns the next entry, `.` and `..` excluded; `None` at the end. An entry that vanishes
-    /// meanwhile is left out.
-    ///
-    /// # Errors
-    /// The folder cannot be read.
-    fn next(&mut self) -> Result<Option<(Name, NodeStat)>>;
-}
-
-/// Earlier states of a store, such as the snapshots of its file system.
-pub trait Snapshots: Send + Sync {
-    /// Returns their times in seconds since 1970 (UTC), the newest first. No two are equal.
-    ///
-    /// # Errors
-    /// They cannot be listed.
-    fn times(&self) -> Result<Vec<i64>>;
-
-    /// Opens the state of a time that [`Self::times`] returns. Nothing can be changed in it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none of that time, or the folder did not exist then; other errors of
-    /// opening it.
-    fn open(&self, time: i64) -> Result<Arc<dyn Store>>;
-}
 
 /// A shared folder and everything beneath it.
 pub trait Store: Send + Sync {
@@ -79,9 +53,9 @@ pub trait Store: Send + Sync {
     /// it is not a folder.
     fn resolve(&self, path: &RelPath) -> Result<RelPath>;
 
-    /// Works like [`Self::resolve`] for a path that an open did not find a moment ago, except that
-    /// reading a folder with very many names is left to the caller, which may have other clients to
-    /// serve meanwhile. `then` makes the task to call once the folder has been read.
+    /// Works like [`Self::resolve`] for a path that is probably missing, except that reading a folder
+    /// with very many names is left to the caller, which may have other clients to serve meanwhile.
+    /// `then` makes the task to call once the folder has been read.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -388,6 +362,15 @@ pub trait Node: Send + Sync {
     /// A write that was acknowledged earlier has failed since; it is reported once, here or by
     /// [`Self::sync`].
     fn write_out(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Begins to write the content to the device, where [`Self::sync`] will wait for it: of several
+    /// files, the device then gets all at once.
+    ///
+    /// # Errors
+    /// Write-back failed. [`Self::sync`] need not report that again.
+    fn begin_sync(&self) -> Result<()> {
         Ok(())
     }
 

@@ -21,13 +21,15 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use support::Finished;
 
 const MIB: u64 = 1 << 20;
 /// Most attempts of [`look_while_dirty`].
-const ATTEMPTS: usize = 10;
+const ATTEMPTS: usize = 30;
 
 /// Returns the device number of a mount, `7:0`.
 fn number(root: &Path) -> String {
@@ -64,7 +66,7 @@ fn dirty_file(path: &Path, mib: u64) {
 }
 
 /// Writes a file and looks, again until the look is as wanted: sync(2) of another test writes everything
-/// back at any time.
+/// back at any time, and while other tests write much, a slow device is written to at once.
 fn look_while_dirty(
     path: &Path,
     mib: u64,
@@ -79,6 +81,7 @@ fn look_while_dirty(
         if wanted(&seen) {
             return seen;
         }
+        thread::sleep(Duration::from_millis(300));
     }
     panic!("{} is never seen dirty: {}", path.display(), look());
 }

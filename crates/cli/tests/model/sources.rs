@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -128,10 +129,21 @@ impl Source {
         self.place().join("plain")
     }
 
+    /// A program that another thread starts has what is open here for a moment.
+    fn unmount(&self) {
+        for left in (0..100).rev() {
+            let done = Command::new("umount").arg(self.at()).output().unwrap();
+            if done.status.success() {
+                return;
+            }
+            assert!(left > 0, "umount: {done:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Unmounts. Returns the hits of the cache.
     pub(crate) fn end(&mut self) -> u64 {
-        let status = Command::new("umount").arg(self.at()).status().unwrap();
-        assert!(status.success(), "umount: {status}");
+        self.unmount();
         self.running.take().unwrap().wait().assert_code(&[0]);
         if !self.is_boosted {
             return 0;

@@ -112,7 +112,9 @@ fn a_folder_that_is_not_private_is_refused_and_the_copy_goes_on() {
             listed.err.contains("left out") && listed.err.contains(what),
             "{listed}"
         );
-        assert!(listed.out.contains("no ropeway is running"), "{listed}");
+        // Others of this machine may be listed.
+        let is_listed = |line: &str| line.split_whitespace().next() == Some(&id.to_string());
+        assert!(!listed.out.lines().any(is_listed), "{listed}");
     };
     refused("open to others");
     or_skip!(needs(true, &[]));
@@ -209,7 +211,12 @@ fn another_user_is_refused_and_root_sees_everybody() {
         (1, &json!(NOBODY)),
         "{seen:?}"
     );
-    assert!(of_nobody("0").is_empty());
+    // Others of root may run meanwhile.
+    let of_root = of_nobody("0");
+    assert!(
+        of_root.iter().all(|process| process["process"]["uid"] == 0),
+        "{of_root:?}"
+    );
     running.wait().assert_code(&[0]);
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use futures_util::future::join;
 use ropeway_plan::NameMap;
 use ropeway_plan::decide::{Decision, Rules, decide};
+use ropeway_plan::names::case_key;
 use ropeway_vfs::event::{Event, Reason};
 use ropeway_vfs::{Ancestry, DirEntry, EndError, Error, ErrorKind, Kind, Metadata, Name, RelPath};
 use tokio::task::JoinHandle;
@@ -164,10 +165,10 @@ impl Check {
         while !entries.is_empty() {
             let names: Vec<Name> = entries.iter().map(|entry| self.mapped(&entry.name)).collect();
             if matches!(standing, Standing::Unknown) {
-                asked.extend(names.iter().map(hash_of));
+                asked.extend(names.iter().map(|name| self.key(name)));
             }
             let found = standing
-                .look_up(&*spec.target, &right_dir, &names)
+                .look_up(&*spec.target, (&right_dir, false), &names)
                 .await
                 .map_err(EndError::on_target)?;
             let modified = |entry: &DirEntry| entry.metadata.as_ref().ok().map(|metadata| metadata.modified);
@@ -267,12 +268,20 @@ impl Check {
             if entries.is_empty() {
                 return Ok(());
             }
-            for entry in entries
-                .iter()
-                .filter(|entry| !asked.contains(&hash_of(&entry.name)))
-            {
-                self.extra(right, entry).await;
+            for entry in &entries {
+                if !asked.contains(&self.key(&entry.name)) {
+                    self.extra(right, entry).await;
+                }
             }
+        }
+    }
+
+    /// Returns the key of a name among those that were looked up: one for all names that are the same
+    /// to the target.
+    fn key(&self, name: &Name) -> u64 {
+        match self.spec.target.capabilities().case_sensitive {
+            true => hash_of(name),
+            false => hash_of(&case_key(name)),
         }
     }
 

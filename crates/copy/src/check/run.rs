@@ -8,8 +8,8 @@ use ropeway_plan::{NameMap, NamePolicy, Rules, TimeGranularity};
 use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::{Event, Reason};
 use ropeway_vfs::{
-    CacheMode, ContentHash, End, EndError, Error, ErrorKind, HashAlgorithm, Kind, Op, OpenOptions, RelPath,
-    Tree,
+    CacheMode, ContentHash, End, EndError, Error, ErrorKind, HashAlgorithm, Kind, Op, OpenOptions, Pending,
+    RelPath, Tree,
 };
 
 use crate::check::folders::Check;
@@ -26,7 +26,13 @@ const BLOCK_SIZE: usize = 1 << 20;
 ///
 /// # Errors
 /// A root cannot be examined.
-pub async fn check(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, EndError> {
+///
+/// Boxed as [`Job::run`](crate::Job::run) is.
+pub fn check(spec: CheckSpec, sink: EventSink) -> Pending<'static, Result<CheckOutcome, EndError>> {
+    Box::pin(compare(spec, sink))
+}
+
+async fn compare(spec: CheckSpec, sink: EventSink) -> Result<CheckOutcome, EndError> {
     let left = spec
         .source
         .metadata(&spec.source_path)

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use ropeway_vfs::{Backlog, DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Op, RelPath};
+use ropeway_vfs::{
+    Backlog, DirEntry, DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Op, RelPath, Tree,
+};
 
 use crate::delete::above::{Above, is_link};
 use crate::delete::clear::clear_unless;
@@ -15,7 +17,9 @@ use crate::job::context::Context;
 use crate::job::options::Backup;
 use crate::job::root::JobRoot;
 use crate::journal::open::Journal;
+use crate::journal::token::token_of;
 use crate::name::backup::move_to_backup;
+use crate::name::rename::rename_retried;
 use crate::sweep::others::may_be_alive;
 
 /// Removes nodes of the target. It reports what must stay, and continues.
@@ -24,6 +28,8 @@ pub(super) struct Removal<'a> {
     pub(super) protection: Protection<'a>,
     /// Bounds the folders still to visit.
     pub(super) backlog: Backlog,
+    /// The node whose name is needed at once, and the name that it gets before it is removed.
+    aside: Option<(&'a RelPath, RelPath)>,
 }
 
 impl<'a> Removal<'a> {
@@ -33,6 +39,7 @@ impl<'a> Removal<'a> {
             context,
             protection: Protection { config, root },
             backlog: Backlog::of(&*config.target),
+            aside: None,
         }
     }
 
@@ -121,16 +128,30 @@ impl<'a> Removal<'a> {
         let context = self.context;
         admit_deletion(&context.delete_guard, &context.report, path)?;
         if !context.config.options.dry_run {
-            if metadata.is_dir() {
-                context.config.target.remove_dir(path).await?;
-            } else {
-                context.config.target.remove_file(path).await?;
+            match self.aside.as_ref().filter(|(node, _)| *node == path) {
+                Some((_, aside)) => self.remove_aside(path, metadata, aside).await?,
+                None => remove_node(&*context.config.target, path, metadata).await?,
             }
             context.durability.touch();
         }
         context.report.live.deleted.fetch_add(1, Ordering::Relaxed);
         context.report.item(path, "delete", metadata.size);
         Ok(())
+    }
+
+    /// Gives a node a temporary name, and removes it there. A server keeps the name of a removed node
+    /// until the last client has closed it.
+    async fn remove_aside(&self, path: &RelPath, metadata: &Metadata, aside: &RelPath) -> Result<(), Error> {
+        let (config, report) = (&self.context.config, &self.context.report);
+        rename_retried(config, report, path, aside).await?;
+        match remove_node(&*config.target, aside, metadata).await {
+            Err(error) if !error.kind.is_absence() => {
+                // It stays, so it gets its name back. The first error says why.
+                let _ = rename_retried(config, report, aside, path).await;
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes one node if the guard allows it, with a backup. Returns whether its name is free
@@ -258,28 +279,35 @@ impl<'a> Removal<'a> {
 
 /// Removes from a folder that an earlier run of this job left half filled what the source no longer
 /// has, or has as another kind. Nobody ever saw it there, and it takes room that the rest needs.
-/// Nothing is removed if the source cannot be listed completely.
+/// Nothing is removed if the source cannot be listed completely. `listed`: all that the folder holds, if that
+/// is known. Returns whether nothing of it had to go; `false` if it was not known.
 ///
 /// # Errors
 /// The target cannot be listed, or something cannot be removed.
-pub(crate) async fn prune(
+pub(crate) async fn prune<'a>(
     context: &Context,
     root: &JobRoot,
     source_dir: &RelPath,
     target_dir: &RelPath,
-) -> Result<(), Error> {
+    listed: Option<impl Iterator<Item = &'a DirEntry>>,
+) -> Result<bool, Error> {
     let pass = Pass::new(context, root, false, true).await;
     let Ok(names) = pass.source_hashes(source_dir).await else {
-        return Ok(());
+        return Ok(listed.is_some());
     };
-    let (config, durability) = (&context.config, &context.durability);
-    clear_unless(config, durability, &context.report, target_dir, |entry| {
+    let stays = |entry: &DirEntry| {
         let is_dir = names.get(&pass.name_hash(&entry.name));
         // A node whose metadata cannot be read is removed as well: nobody can know what it is.
         let found = entry.metadata.as_ref();
         found.is_ok_and(|found| Some(&found.is_dir()) == is_dir)
-    })
-    .await
+    };
+    let (config, durability) = (&context.config, &context.durability);
+    let may_stay = |entry: &DirEntry| config.is_own_temporary(&entry.name) || stays(entry);
+    if listed.is_some_and(|mut listed| listed.all(may_stay)) {
+        return Ok(true);
+    }
+    clear_unless(config, durability, &context.report, target_dir, stays).await?;
+    Ok(false)
 }
 
 /// Removes what stands on the target in the way of a node of another kind, or moves it to the
@@ -288,6 +316,29 @@ pub(crate) async fn prune(
 /// # Errors
 /// It cannot be removed, or holds something that must stay.
 pub(crate) async fn make_way(context: &Context, root: &JobRoot, path: &RelPath) -> Result<(), Error> {
+    clear_way(Removal::new(context, root), path).await
+}
+
+/// Does what [`make_way`] does for a complete node, which waits under a temporary name in the same
+/// folder and gets the name next. The name is free at once, even if a client has the old node open:
+/// a server that removes such a node keeps its name until it is closed, so that neither the old nor
+/// the new version would have the name in the end.
+///
+/// # Errors
+/// As [`make_way`]. The old node is still there, except for what a folder held.
+pub(crate) async fn free_name(context: &Context, root: &JobRoot, path: &RelPath) -> Result<(), Error> {
+    let token = !token_of(root.index, path);
+    let folder = path.parent().unwrap_or_default();
+    let aside = folder.join(&context.config.temporary_of(token));
+    let removal = Removal {
+        aside: Some((path, aside)),
+        ..Removal::new(context, root)
+    };
+    clear_way(removal, path).await
+}
+
+async fn clear_way(removal: Removal<'_>, path: &RelPath) -> Result<(), Error> {
+    let context = removal.context;
     let metadata = match context.config.target.metadata(path).await {
         Ok(metadata) => metadata,
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
@@ -298,7 +349,6 @@ pub(crate) async fn make_way(context: &Context, root: &JobRoot, path: &RelPath) 
         error.source = Some(std::io::Error::other(why));
         error
     };
-    let removal = Removal::new(context, root);
     let mut above = Above::Named;
     if metadata.is_dir() {
         let parent = context
@@ -316,6 +366,13 @@ pub(crate) async fn make_way(context: &Context, root: &JobRoot, path: &RelPath) 
         false => Err(kept(
             "the folder holds what filters exclude or another file system",
         )),
+    }
+}
+
+async fn remove_node(target: &dyn Tree, path: &RelPath, metadata: &Metadata) -> Result<(), Error> {
+    match metadata.is_dir() {
+        true => target.remove_dir(path).await,
+        false => target.remove_file(path).await,
     }
 }
 

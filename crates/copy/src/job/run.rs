@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::Durability;
+use ropeway_vfs::Pending;
 use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::event::{Counters, Event};
 use tokio_util::sync::CancellationToken;
@@ -116,7 +117,14 @@ impl Job {
     }
 
     /// Runs the job to its end.
-    pub async fn run(self, sink: EventSink) -> Outcome {
+    ///
+    /// The future is boxed here, so that the engine is compiled in this crate, not again in each one
+    /// that runs a job.
+    pub fn run(self, sink: EventSink) -> Pending<'static, Outcome> {
+        Box::pin(self.execute(sink))
+    }
+
+    async fn execute(self, sink: EventSink) -> Outcome {
         let (context, roots) =
             match prepare(self.spec, (self.live, self.cancel, self.limit), self.pool, sink).await {
                 Ok(prepared) => prepared,

@@ -3,7 +3,7 @@
 use ropeway_plan::Temporary;
 use ropeway_vfs::{Error, ErrorKind, Name, RelPath};
 
-use crate::delete::remove::make_way;
+use crate::delete::remove::free_name;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::report::Report;
@@ -38,7 +38,7 @@ pub(crate) async fn name_folder(
             if found.is_ok_and(|found| found.is_dir()) {
                 return Err(error);
             }
-            make_way(context, root, to).await?;
+            free_name(context, root, to).await?;
             rename_retried(config, report, from, to).await
         }
         named => named,

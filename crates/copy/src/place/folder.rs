@@ -55,6 +55,32 @@ pub(crate) struct FolderInner {
 }
 
 impl FolderInner {
+    /// Returns a folder that exists and was not made by this job, without attributes to set.
+    pub(crate) fn existing(
+        root: &Arc<JobRoot>,
+        source_path: RelPath,
+        path: RelPath,
+        done: oneshot::Sender<()>,
+    ) -> Self {
+        Self {
+            root: Arc::clone(root),
+            source_path,
+            shown: path.clone(),
+            path,
+            staging: None,
+            visibility: Visibility::Visible,
+            fresh: false,
+            metadata: None,
+            xattrs: None,
+            existing: None,
+            looked_equal: false,
+            is_changed: false.into(),
+            is_doubtful: false.into(),
+            parent: None,
+            done: Some(done),
+        }
+    }
+
     /// Whether the folder is as it was when it was entered, and then looked equal: its attributes need
     /// not be set.
     pub(crate) fn is_still_equal(&self) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ropeway_plan::sweep::{Action, KnownFates, in_sweep};
 use ropeway_plan::temporary::{Nonce, Temporary};
-use ropeway_vfs::{Backlog, Error, Held, RelPath, Tree};
+use ropeway_vfs::{Backlog, Error, Held, Pending, RelPath, Tree};
 
 use crate::delete::above::Above;
 use crate::sweep::fate::{Found, fate_of, look};
@@ -28,12 +28,18 @@ pub struct SweepReport {
 ///
 /// # Errors
 /// The folder itself cannot be examined.
-pub async fn sweep_below(
-    tree: &dyn Tree,
-    dir: &RelPath,
+///
+/// Boxed as [`Job::run`](crate::Job::run) is.
+pub fn sweep_below<'a>(
+    tree: &'a dyn Tree,
+    dir: &'a RelPath,
     all: bool,
     dry_run: bool,
-) -> Result<SweepReport, Error> {
+) -> Pending<'a, Result<SweepReport, Error>> {
+    Box::pin(sweep(tree, dir, all, dry_run))
+}
+
+async fn sweep(tree: &dyn Tree, dir: &RelPath, all: bool, dry_run: bool) -> Result<SweepReport, Error> {
     let volume = tree.metadata(dir).await?.id.map(|id| id.volume);
     let (mut report, mut others) = (SweepReport::default(), KnownFates::default());
     // Claims are removed last: they show to whom the names below belong.

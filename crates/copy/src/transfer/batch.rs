@@ -58,7 +58,7 @@ pub(crate) async fn copy_batch(context: &Arc<Context>, folder: &Arc<Folder>, tas
     for (task, result) in tasks.into_iter().zip(results) {
         match result {
             Ok(done) if done.source_changed => copy_file(context, with_leftover(task)).await,
-            Ok(done) => finish_small(context, task, &done).await,
+            Ok(done) => finish_small(context, &task, &done).await,
             Err(EndError { end, error }) => failed(context, task, error, end).await,
         }
     }

@@ -9,7 +9,7 @@ use ropeway_vfs::{
     CacheMode, ContentHash, Create, End, EndError, Error, ErrorKind, File, Metadata, Op, OpenOptions, Xattr,
 };
 
-use crate::delete::remove::make_way;
+use crate::delete::remove::free_name;
 use crate::durable::control::WaitingName;
 use crate::durable::lost_writes::record_lost_writes;
 use crate::job::config::JobConfig;
@@ -361,7 +361,7 @@ async fn give_name(
     let to = task.folder.path().join(&task.name);
     let replaced = task.existing.as_ref().filter(|_| !task.is_blocked());
     if task.is_blocked() {
-        make_way(context, task.folder.root(), &to).await?;
+        free_name(context, task.folder.root(), &to).await?;
     }
     rename(&context.config, &context.report, &destination.path, &to, replaced).await
 }

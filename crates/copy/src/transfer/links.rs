@@ -12,7 +12,7 @@ use ropeway_vfs::{
 };
 
 use crate::delete::clear::make_anew;
-use crate::delete::remove::make_way;
+use crate::delete::remove::free_name;
 use crate::durable::lost_writes::record_lost_writes;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
@@ -237,7 +237,7 @@ async fn make(context: &Arc<Context>, task: &LinkTask, place: &LinkPlace) -> Res
     let named = async {
         let is_blocked = existing.as_ref().is_some_and(Metadata::is_dir);
         if is_blocked {
-            make_way(context, task.folder.root(), &path).await?;
+            free_name(context, task.folder.root(), &path).await?;
         }
         let replaced = existing.as_ref().filter(|_| !is_blocked);
         rename(config, report, &temporary, &path, replaced).await

@@ -27,7 +27,7 @@ const RESIDENT_MAX: usize = 28 << 20;
 /// Bytes of one permit of [`ROOM`].
 const UNIT: usize = 4096;
 /// Largest number of files under way, whatever a tree wants. A guess.
-const IN_FLIGHT_MAX: usize = 768;
+const IN_FLIGHT_MAX: usize = 3072;
 
 /// Bounds the small files under way.
 pub(crate) struct SmallFilePipeline {
@@ -43,10 +43,11 @@ pub(crate) struct SmallFilePipeline {
 impl SmallFilePipeline {
     /// Makes the pipeline between these trees. `None` if neither side is behind a network.
     pub(crate) fn between(target: &dyn Tree, roots: &[Arc<JobRoot>]) -> Option<Self> {
-        let sources = roots
-            .iter()
-            .map(|root| root.root.source.capabilities().small_in_flight);
-        let wanted = sources.fold(target.capabilities().small_in_flight, usize::max);
+        let sources = roots.iter().map(|root| root.root.source.capabilities());
+        let gets = sources.map(|can| can.small_in_flight.max(can.small_gets_in_flight));
+        let puts = target.capabilities();
+        let puts = puts.small_in_flight.max(puts.small_puts_in_flight);
+        let wanted = gets.fold(puts, usize::max);
         (wanted > 1).then(|| {
             let permits_max = wanted.min(IN_FLIGHT_MAX);
             Self {

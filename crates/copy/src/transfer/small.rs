@@ -19,7 +19,7 @@ use crate::transfer::links::complete_links;
 use crate::transfer::pipeline::SmallFilePipeline;
 
 /// Counts a small file that is complete, and names it or lets its name wait.
-pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &BatchDone) {
+pub(crate) async fn finish_small(context: &Arc<Context>, task: &FileTask, done: &BatchDone) {
     let live = &context.report.live;
     // Before it is counted: a checkpoint that counts it must also flush it.
     context.durability.wrote_small(done.size);
@@ -31,7 +31,7 @@ pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &
     live.bytes_done.fetch_add(done.size, Ordering::AcqRel);
     context.copied_nodes.add(task.token(), &task.metadata);
     context.report.lose(&done.losses);
-    let destination = Destination::of_file(&context.config, &task);
+    let destination = Destination::of_file(&context.config, task);
     if context.config.durability.naming(destination.spot, false) == Naming::AtCheckpoint {
         context.durability.postpone(WaitingName {
             folder: Arc::clone(&task.folder),
@@ -53,7 +53,7 @@ pub(crate) async fn finish_small(context: &Arc<Context>, task: FileTask, done: &
         context.report.note(None, format!("cannot keep a hash: {error}"));
     }
     if let Some(id) = task.link {
-        // On the heap: few small files have links, and a thousand are under way.
+        // On the heap: few small files have links, and thousands are under way.
         Box::pin(complete_links(context, id, &task.folder, &task.name)).await;
     }
 }

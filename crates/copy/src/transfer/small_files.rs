@@ -41,7 +41,7 @@ const SPARSE_MIN: u64 = 64 << 10;
 
 /// Copies one small file. The caller holds the permit.
 #[tracing::instrument(name = "small_file", level = "debug", skip_all, fields(path = %task.shown()))]
-pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
+pub(crate) async fn copy_small_file(context: &Arc<Context>, task: Box<FileTask>) {
     context.pass().await;
     if context.stopped() {
         return;
@@ -90,16 +90,16 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: FileTask) {
     match put(context, &task, content, &got).await {
         Ok(losses) => {
             done.losses = losses;
-            finish_small(context, task, &done).await;
+            finish_small(context, &task, &done).await;
         }
         Err(error) => Box::pin(failed(context, task, error, End::Target)).await,
     }
 }
 
-/// Copies a file by the long way. It has a future of its own on the heap: a thousand small files are under
+/// Copies a file by the long way. It has a future of its own on the heap: thousands of small files are under
 /// way, and few take it.
-async fn the_long_way(context: &Arc<Context>, task: FileTask) {
-    Box::pin(copy_file(context, task)).await;
+async fn the_long_way(context: &Arc<Context>, task: Box<FileTask>) {
+    Box::pin(copy_file(context, *task)).await;
 }
 
 /// Whether the holes of this file must be kept, which only the long way does.
@@ -135,7 +135,8 @@ async fn put(
     let destination = Destination::of_file(config, task);
     mark_folder(report, context.journal.as_ref(), &task.folder);
     if !destination.has_final_name() {
-        note_place(context, &task.folder).await;
+        // On the heap: it waits for nothing but once a folder.
+        Box::pin(note_place(context, &task.folder)).await;
     }
     clear_targets(&*config.target, std::slice::from_ref(task)).await;
     let naming = config.durability.naming(destination.spot, false);
@@ -156,7 +157,7 @@ async fn put(
 }
 
 /// Handles an error. One that may pass, or that the slower way may avoid, gets its tries there.
-async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) {
+async fn failed(context: &Arc<Context>, task: Box<FileTask>, error: Error, end: End) {
     if context.stopped() {
         return;
     }
@@ -164,9 +165,9 @@ async fn failed(context: &Arc<Context>, task: FileTask, error: Error, end: End) 
     if error.verdict() == Verdict::Retry || slower {
         let task = match end {
             End::Source => task,
-            End::Target => with_leftover(task),
+            End::Target => Box::new(with_leftover(*task)),
         };
         return the_long_way(context, task).await;
     }
-    fail_node(context, task, EndError { end, error }).await;
+    fail_node(context, *task, EndError { end, error }).await;
 }

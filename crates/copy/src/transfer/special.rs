@@ -7,7 +7,7 @@ use ropeway_plan::attributes_differ;
 use ropeway_vfs::{EndError, Error, Kind, RelPath, Tree, Verdict};
 
 use crate::delete::clear::make_anew;
-use crate::delete::remove::make_way;
+use crate::delete::remove::free_name;
 use crate::durable::control::DurabilityControl;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
@@ -112,7 +112,7 @@ async fn give_name(
         }
         let mut replaced = task.existing.as_ref();
         if task.is_blocked() {
-            make_way(context, task.folder.root(), to)
+            free_name(context, task.folder.root(), to)
                 .await
                 .map_err(EndError::on_target)?;
             replaced = None;

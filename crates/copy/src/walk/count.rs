@@ -308,7 +308,7 @@ impl<'a> Count<'a> {
             .collect();
         let there = match &target_dir {
             Some(dir) => standing
-                .look_up(&*self.config.target, dir, &names)
+                .look_up(&*self.config.target, (dir, false), &names)
                 .await
                 .unwrap_or_default(),
             None => Vec::new(),

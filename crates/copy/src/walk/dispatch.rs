@@ -184,6 +184,8 @@ impl<'a> Dispatcher<'a> {
         }
         if let Some(small_files) = &self.context.resources.small_files {
             let permits = Arc::clone(small_files.permits());
+            // On the heap, so that each layer of the future holds a pointer to it.
+            let task = Box::new(task);
             return self
                 .spawn(&permits, move |context| async move {
                     copy_small_file(&context, task).await;
@@ -241,7 +243,9 @@ impl<'a> Dispatcher<'a> {
         let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
             return;
         };
-        let (work, context) = (work(Arc::clone(self.context)), Arc::clone(self.context));
+        // On the heap: the future of the task would hold it twice, where it is moved from and to.
+        let work = Box::pin(work(Arc::clone(self.context)));
+        let context = Arc::clone(self.context);
         let task = async move {
             let guard = PanicGuard(context);
             work.await;

@@ -139,6 +139,7 @@ pub(super) async fn look_up(
         return Ok(vec![None; nodes.len()]);
     }
     let names: Vec<Name> = nodes.iter().map(|node| node.name.clone()).collect();
-    let found = standing.look_up(target, &folder.path(), &names).await?;
+    let place = (&folder.path(), folder.is_left_over());
+    let found = standing.look_up(target, place, &names).await?;
     found.into_iter().collect()
 }

@@ -28,7 +28,7 @@ const FOLDERS_MAX: usize = 32;
 /// some 100 bytes each, up to 64 KiB with many folders in a folder. A guess.
 pub(crate) const AHEAD_NAMED_MAX: usize = 128;
 /// Number of listed entries from which on no further folder is begun. They take some 300 bytes each.
-const ENTRIES_MAX: usize = 32 * 1024;
+const ENTRIES_MAX: usize = 16 * 1024;
 /// Number of entries after which a folder is not read on ahead: its end costs a round trip, too.
 const AHEAD_MAX: usize = 2 * CHUNK;
 /// Number of entries for which a folder counts that is not listed to its end: the tree may hold as many
@@ -365,14 +365,11 @@ mod tests {
         let large: Arc<dyn Tree> = tree(32, 2 * AHEAD_MAX, true);
         let mut ahead = ListAhead::of(&large);
         ahead.want(folders(32));
-        assert_eq!(
-            ahead.begun.len(),
-            ENTRIES_MAX / UNKNOWN,
-            "before anything is known"
-        );
+        let begun = ENTRIES_MAX / UNKNOWN;
+        assert_eq!(ahead.begun.len(), begun, "before anything is known");
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(ahead.entries.load(Ordering::Relaxed), 16 * LARGE);
-        for folder in 0..14 {
+        assert_eq!(ahead.entries.load(Ordering::Relaxed), begun * LARGE);
+        for folder in 0..begun - ENTRIES_MAX / LARGE {
             assert_eq!(names(&mut ahead, &format!("d{folder}")).await, 2 * AHEAD_MAX);
         }
         ahead.want(folders(32));

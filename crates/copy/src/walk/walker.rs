@@ -37,6 +37,9 @@ const ENTER_AHEAD: usize = 64;
 /// Age at which such a listing is no longer used: names are looked up then.
 const STANDING_FRESH: Duration = Duration::from_secs(5);
 
+/// What stands in a folder of the target, and when it was asked for.
+type KnownAt = (Instant, Standing);
+
 /// One walk over one root.
 struct Walker<'a> {
     context: &'a Arc<Context>,
@@ -145,23 +148,7 @@ impl Walker<'_> {
     fn holder(&mut self, path: RelPath) -> Arc<Folder> {
         let (sender, receiver) = oneshot::channel();
         self.done.push(receiver);
-        let inner = FolderInner {
-            root: Arc::clone(self.root),
-            source_path: RelPath::root(),
-            shown: path.clone(),
-            path,
-            staging: None,
-            visibility: Visibility::Visible,
-            fresh: false,
-            metadata: None,
-            xattrs: None,
-            existing: None,
-            looked_equal: false,
-            is_changed: false.into(),
-            is_doubtful: false.into(),
-            parent: None,
-            done: Some(sender),
-        };
+        let inner = FolderInner::existing(self.root, RelPath::root(), path, sender);
         Folder::new(inner, self.finisher)
     }
 
@@ -171,27 +158,12 @@ impl Walker<'_> {
         self.done.push(receiver);
         // Nothing tells whether it is.
         self.root.is_changed.store(true, Ordering::Release);
+        let dir = &self.root.root.source_path;
         let inner = FolderInner {
-            root: Arc::clone(self.root),
-            source_path: self.root.root.source_path.clone(),
-            path: RelPath::root(),
-            shown: RelPath::root(),
-            staging: None,
-            visibility: Visibility::Visible,
-            fresh: false,
-            xattrs: early_xattrs(
-                &self.context.config,
-                self.root,
-                &self.root.root.source_path,
-                &metadata,
-            ),
+            xattrs: early_xattrs(&self.context.config, self.root, dir, &metadata),
             metadata: Some(metadata),
             existing,
-            looked_equal: false,
-            is_changed: false.into(),
-            is_doubtful: false.into(),
-            parent: None,
-            done: Some(sender),
+            ..FolderInner::existing(self.root, dir.clone(), RelPath::root(), sender)
         };
         let folder = Folder::new(inner, self.finisher);
         self.fill(folder).await;
@@ -286,7 +258,7 @@ impl Walker<'_> {
 
     /// Returns what stands in a folder of a remote target, of which `chunk` entries of the source were
     /// listed first. A folder that cannot be listed stays unknown: looking up its names will tell why.
-    async fn standing(&mut self, folder: &Folder, chunk: usize) -> (Instant, Standing) {
+    async fn standing(&mut self, folder: &Folder, chunk: usize) -> KnownAt {
         let begun = Instant::now();
         if !self.targets.is_far() || folder.inner().fresh {
             return (begun, Standing::Unknown);
@@ -300,6 +272,13 @@ impl Walker<'_> {
             Err(error) => Err(error),
         };
         (begun, standing.unwrap_or(Standing::Unknown))
+    }
+
+    async fn standing_unless(&mut self, known: Option<KnownAt>, folder: &Folder, chunk: usize) -> KnownAt {
+        match known {
+            Some(known) => known,
+            None => self.standing(folder, chunk).await,
+        }
     }
 
     /// Makes or finds a folder on the target, under its own or a temporary name.
@@ -412,27 +391,52 @@ impl Walker<'_> {
         );
         let dir = folder.inner().source_path.clone();
         let mut names = Names::of(&folder, config.target.capabilities());
-        if folder.is_left_over()
-            && !config.options.dry_run
-            && let Err(error) = prune(self.context, self.root, &dir, &folder.path()).await
-        {
-            report.fail(&folder.inner().shown, error, End::Target).await;
-            names.miss();
-        }
-        if folder.is_left_over() {
-            // What was begun may show what was removed now.
-            self.targets.forget(&folder.path());
-        }
+        let standing = match folder.is_left_over() && !config.options.dry_run {
+            true => self.prune(&folder, &dir, &mut names).await,
+            false => None,
+        };
         self.list_ahead();
-        self.fill_with(&folder, &dir, &mut names).await;
+        self.fill_with(&folder, &dir, &mut names, standing).await;
         remove_unreplaced(config, durability, report, &folder, &names).await;
     }
 
-    async fn fill_with(&mut self, folder: &Arc<Folder>, dir: &RelPath, names: &mut Names) {
+    /// Removes from a folder that an earlier run left what the source no longer has. Returns what stands
+    /// there, if that is known: the listing of a distant folder that was begun ahead shows whether anything
+    /// must go, and serves once more if nothing must.
+    async fn prune(&mut self, folder: &Arc<Folder>, dir: &RelPath, names: &mut Names) -> Option<KnownAt> {
+        let (context, root) = (self.context, self.root);
+        let standing = self.standing(folder, CHUNK).await;
+        let pruned = prune(context, root, dir, &folder.path(), standing.1.entries()).await;
+        match pruned {
+            Ok(true) => {
+                let stood = standing.1.entries().into_iter().flatten();
+                let stood = stood.map(|entry| &entry.name);
+                names.stand(stood.filter(|name| !context.config.is_own_temporary(name)));
+                return Some(standing);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let shown = &folder.inner().shown;
+                context.report.fail(shown, error, End::Target).await;
+                names.miss();
+            }
+        }
+        // What was begun may show what was removed now.
+        self.targets.forget(&folder.path());
+        None
+    }
+
+    async fn fill_with(
+        &mut self,
+        folder: &Arc<Folder>,
+        dir: &RelPath,
+        names: &mut Names,
+        standing: Option<KnownAt>,
+    ) {
         let first = self.visits.len();
         if let Some(entries) = self.context.listing_cache.take(self.root.index, dir) {
             self.sources.forget(dir);
-            self.listed(folder, dir, entries, names).await;
+            self.listed(folder, dir, entries, names, standing).await;
             self.visits[first..].reverse();
             return;
         }
@@ -441,7 +445,7 @@ impl Walker<'_> {
             Err(error) => return self.report_unlisted(folder, error, names).await,
         };
         let mut listing = listing.into_inner();
-        let mut standing = self.standing(folder, entries.len()).await;
+        let mut standing = self.standing_unless(standing, folder, entries.len()).await;
         while !entries.is_empty() {
             self.context.pass().await;
             if self.context.stopped() {
@@ -473,8 +477,9 @@ impl Walker<'_> {
         dir: &RelPath,
         entries: Vec<DirEntry>,
         names: &mut Names,
+        standing: Option<KnownAt>,
     ) {
-        let mut standing = self.standing(folder, entries.len()).await;
+        let mut standing = self.standing_unless(standing, folder, entries.len()).await;
         let mut entries = entries.into_iter();
         loop {
             let chunk: Vec<DirEntry> = entries.by_ref().take(CHUNK).collect();
@@ -498,7 +503,7 @@ impl Walker<'_> {
         (folder, dir): (&Arc<Folder>, &RelPath),
         entries: Vec<DirEntry>,
         names: &mut Names,
-        (begun, standing): &mut (Instant, Standing),
+        (begun, standing): &mut KnownAt,
     ) {
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {

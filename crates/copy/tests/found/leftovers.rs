@@ -318,16 +318,30 @@ async fn a_temporary_name_in_an_unfinished_folder_does_not_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn a_half_written_file_whose_source_vanishes_gets_no_final_name() {
-    let machine = Machine::new(Options::default());
+    for (is_far, case_sensitive) in [(false, true), (false, false), (true, true), (true, false)] {
+        let machine = Machine::with(Options::default(), |can| {
+            can.case_sensitive = case_sensitive;
+            if is_far {
+                (can.far, can.remote, can.page_cache) = (true, true, false);
+            }
+        });
+        half_written_and_vanishing(machine).await;
+    }
+}
+
+async fn half_written_and_vanishing(machine: Machine) {
     for name in ["a", "b"] {
         write(&machine.source, name, &content(1, 20_000), 1_000);
     }
+    // Its spelling changes, and it stays.
+    write(&machine.source, "Spelled", &content(2, 100), 1_000);
     machine.begin();
     let is_written = |when, op, at: &RelPath| {
         when == When::After && op == Op::Write && at.file_name() == path("a").file_name()
     };
     let killed = machine.run_until(is_written, Machine::kill).await;
     let source = machine.source.clone();
+    now(killed.source.rename(&path("Spelled"), &path("sPELLED"), false)).unwrap();
     let vanishes = hook(move |when, op, at| {
         let is_hidden = at.file_name().is_some_and(|name| is_temporary(&name));
         if when == When::After && op == Op::List && is_hidden {
@@ -339,4 +353,67 @@ async fn a_half_written_file_whose_source_vanishes_gets_no_final_name() {
     assert_eq!(killed.run_hooked(no_hook(), vanishes).await.status, Status::Done);
     assert!(killed.content("copy/b") == Some(content(1, 20_000)));
     assert!(killed.content("copy/a").is_none());
+    assert!(killed.content("copy/sPELLED") == Some(content(2, 100)));
+}
+
+/// What a run that was killed left at a far end is compared with one listing. What the source lost
+/// meanwhile, has as another kind or under another spelling goes; the rest stays.
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_run_left_at_a_far_end_follows_the_source() {
+    for case_sensitive in [true, false] {
+        let machine = Machine::with(Options::default(), |can| {
+            (can.far, can.remote, can.page_cache) = (true, true, false);
+            (can.case_sensitive, can.small_in_flight) = (case_sensitive, 64);
+        });
+        for folder in ["d", "e", "f"] {
+            for name in ["gone", "kind", "Spelled", "stays", "z1", "z2"] {
+                let seed = u64::from(folder.as_bytes()[0]);
+                write(
+                    &machine.source,
+                    &format!("{folder}/{name}"),
+                    &content(seed, 3_000),
+                    1_000,
+                );
+            }
+        }
+        machine.begin();
+        let count = AtomicU32::new(0);
+        // In the middle of the second folder.
+        let is_written = move |when, op, _: &RelPath| {
+            when == When::After && op == Op::Write && count.fetch_add(1, Ordering::Relaxed) == 9
+        };
+        let killed = machine.run_until(is_written, Machine::kill).await;
+        for folder in ["d", "e"] {
+            let at = |name: &str| path(&format!("{folder}/{name}"));
+            now(killed.source.remove_file(&at("gone"))).unwrap();
+            now(killed.source.remove_file(&at("kind"))).unwrap();
+            write(
+                &killed.source,
+                &format!("{folder}/kind/below"),
+                &content(9, 100),
+                1_000,
+            );
+            now(killed.source.rename(&at("Spelled"), &at("sPELLED"), false)).unwrap();
+            write(&killed.source, &format!("{folder}/new"), &content(8, 100), 1_000);
+        }
+        assert_eq!(killed.run().await.status, Status::Done);
+        assert_eq!(killed.temporaries(), [""; 0]);
+        for folder in ["d", "e"] {
+            for (name, seed, size) in [("kind/below", 9, 100), ("new", 8, 100)] {
+                let found = killed.content(&format!("copy/{folder}/{name}"));
+                assert!(found == Some(content(seed, size)), "{folder}/{name}");
+            }
+            assert!(killed.content(&format!("copy/{folder}/gone")).is_none());
+        }
+        let copied = ["kind", "new", "spelled", "stays", "z1", "z2"];
+        let untouched = ["gone", "kind", "spelled", "stays", "z1", "z2"];
+        for (folder, wanted) in [("d", copied), ("e", copied), ("f", untouched)] {
+            let mut listing = now(killed.target.list(&path(&format!("copy/{folder}")))).unwrap();
+            let entries = now(listing.next(100)).unwrap();
+            let names = entries.iter().map(|entry| entry.name.to_string().to_lowercase());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            assert_eq!(names, wanted, "{folder}");
+        }
+    }
 }

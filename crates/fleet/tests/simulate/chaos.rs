@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ropeway_vfs::decorate::{Action, Call, Done, Layer};
-use ropeway_vfs::{Clock, Error, ErrorKind, MemoryTree, Pending, RelPath, Result, VirtualClock};
+use ropeway_vfs::decorate::{Action, Call, Done, Layer, Operation};
+use ropeway_vfs::{Clock, Error, ErrorKind, MemoryTree, RelPath, Result, VirtualClock};
 
 use super::world::{CATALOG, version_of};
 
@@ -119,15 +119,11 @@ impl Chaos {
 }
 
 impl Layer for Chaos {
-    fn around<'a, T, F>(
+    fn around<'a, T: Send + 'a>(
         &'a self,
         call: Call<'a>,
-        operation: F,
-    ) -> impl Future<Output = Result<Done<T>>> + Send + 'a
-    where
-        T: Send + 'a,
-        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
-    {
+        operation: Operation<'a, T>,
+    ) -> impl Future<Output = Result<Done<T>>> + Send + 'a {
         let (action, path) = (call.action, call.path);
         async move {
             self.pause(action).await;

@@ -21,6 +21,7 @@ use super::open::MASK;
 use super::root::failed;
 use super::xattrs::{self, Target, node_stat};
 use super::{Core, content, locks, posix, stream};
+use crate::sys::sync_file_range;
 use crate::winmeta::dos::{self, Dos};
 use crate::{stat, xattr};
 
@@ -239,6 +240,18 @@ impl Node for LocalNode {
             same: self.handle.id() == from.handle.id(),
         };
         content::copy(&copy).map_err(self.failed(Op::CopyRange))
+    }
+
+    fn begin_sync(&self) -> Result<()> {
+        if self.handle.is_path_only() || self.kind != Kind::File {
+            return Ok(());
+        }
+        let fd = self.handle.fd(Op::Sync)?;
+        let begun = sync_file_range(fd.as_fd(), 0, 0, false);
+        begun.map_err(|error| {
+            let code = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+            self.failed(Op::Sync)(code)
+        })
     }
 
     fn sync(&self) -> Result<()> {

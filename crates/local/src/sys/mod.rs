@@ -21,4 +21,4 @@ pub use memory::{give_back_memory, give_back_stack};
 pub(crate) use priority::be_idle;
 pub(crate) use range::sync_file_range;
 pub(crate) use thread::own_umask;
-pub(crate) use xattrat::getxattrat;
+pub(crate) use xattrat::{getxattrat, listxattrat};

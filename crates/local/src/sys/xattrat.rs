@@ -1,4 +1,4 @@
-//! An extended attribute of a name in an open folder: getxattrat(2), from Linux 6.13 on.
+//! Extended attributes of a name in an open folder: getxattrat(2) and listxattrat(2), from Linux 6.13 on.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-/// getxattrat's number; equal on every architecture since system call numbers are shared (Linux 6.13).
+/// Numbers of the calls; equal on every architecture since system call numbers are shared (Linux 6.13).
 const SYS_GETXATTRAT: libc::c_long = 464;
+const SYS_LISTXATTRAT: libc::c_long = 465;
 
 /// `struct xattr_args` of linux/xattr.h.
 #[repr(C, align(8))]
@@ -51,12 +52,38 @@ pub(crate) fn getxattrat(
             size_of::<Args>(),
         )
     };
+    length_of(result)
+}
+
+/// Names of the attributes of `path` in `dir`, of what a link leads to; bytes of them in `buffer`. `ENOSYS` where the
+/// system cannot.
+pub(crate) fn listxattrat(dir: BorrowedFd<'_>, path: &CStr, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    if MISSING.load(Ordering::Relaxed) {
+        return Err(Errno::NOSYS);
+    }
+    // SAFETY: the path ends in NUL, the kernel writes no more than the length of `buffer`, and keeps no pointer.
+    let result = unsafe {
+        libc::syscall(
+            SYS_LISTXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            0,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+        )
+    };
+    length_of(result)
+}
+
+/// The length that a call returned, or its error.
+fn length_of(result: libc::c_long) -> rustix::io::Result<usize> {
     if let Ok(length) = usize::try_from(result) {
         return Ok(length);
     }
     let code = std::io::Error::last_os_error().raw_os_error();
     let error = Errno::from_raw_os_error(code.unwrap_or(libc::EIO));
-    // Reading a `user.*` attribute is never answered with EPERM by a kernel that knows the call (xattr(7)).
+    // Neither reading a `user.*` attribute nor listing is answered with EPERM by a kernel that knows the calls
+    // (xattr(7)).
     if matches!(error, Errno::NOSYS | Errno::PERM) {
         MISSING.store(true, Ordering::Relaxed);
         return Err(Errno::NOSYS);

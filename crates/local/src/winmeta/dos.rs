@@ -16,16 +16,15 @@
 //! Version 5 is written, as by Samba 4.11 and later. Times are FILETIMEs ([MS-DTYP] 2.3.3), 0 for none.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::os::fd::BorrowedFd;
 
 use ropeway_vfs::Timestamp;
-use rustix::fs::{CWD, Mode, OFlags, fgetxattr, getxattr, lgetxattr, openat};
+use rustix::fs::{fgetxattr, getxattr, lgetxattr};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
 use crate::sys::getxattrat;
-use crate::xattr::{self, Node, is_absent, proc_path};
+use crate::xattr::{self, Node, is_absent, own_descriptors, proc_path};
 
 /// Name of the attribute.
 pub(crate) const NAME: &CStr = c"user.DOSATTRIB";
@@ -179,15 +178,6 @@ pub(crate) fn of_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
 pub(crate) fn by_path(fd: BorrowedFd<'_>) -> rustix::io::Result<Dos> {
     let mut value = [0; BYTES_MAX];
     decoded(getxattr(proc_path(&fd), NAME, &mut value), &value)
-}
-
-/// The folder that holds this process's descriptors as magic links.
-fn own_descriptors() -> Option<BorrowedFd<'static>> {
-    static OWN: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    OWN.get_or_init(|| openat(CWD, "/proc/self/fd", flags, Mode::empty()).ok())
-        .as_ref()
-        .map(AsFd::as_fd)
 }
 
 fn decoded(length: rustix::io::Result<usize>, value: &[u8]) -> rustix::io::Result<Dos> {

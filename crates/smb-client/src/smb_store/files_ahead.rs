@@ -210,7 +210,7 @@ impl Shared {
     /// Closes files that nobody opens.
     fn watch_ahead(self: &Arc<Self>) {
         let this = Arc::downgrade(self);
-        self.runtime.spawn(async move {
+        self.spawn(async move {
             loop {
                 tokio::time::sleep(UNUSED_MAX / 2).await;
                 let Some(this) = this.upgrade() else { return };
@@ -231,7 +231,7 @@ impl Shared {
 
     fn close_ahead(&self, ended: Vec<Opening>) {
         for opening in ended {
-            self.runtime.spawn(close(opening));
+            self.spawn(close(opening));
         }
     }
 
@@ -248,7 +248,7 @@ impl Shared {
     /// Gives it up, and waits until the server has closed it: it would be in the way of a change.
     pub(super) async fn give_up_ahead_now(&self, path: &RelPath) {
         for opening in self.files_ahead.end_below(path) {
-            self.runtime.spawn(close(opening));
+            self.spawn(close(opening));
         }
         // Another task may have given one up a moment ago.
         if self.files_ahead.wait_closing(path).await {
@@ -267,7 +267,7 @@ impl SharedFile {
             (head.file.epoch() == Some(head.epoch)).then(|| self.adopt(Arc::clone(&head.file), false));
         let is_adopted = |adopted: &Arc<SmbFile>| Arc::ptr_eq(adopted, &head.file);
         let Some(adopted) = adopted.clone().filter(is_adopted) else {
-            self.store.runtime.spawn(async move {
+            self.store.spawn(async move {
                 close_head(head, more).await;
                 drop(closing);
             });
@@ -288,7 +288,7 @@ impl SharedFile {
             let id = content.buffers.begin(&range, now);
             content.ahead.begun(range.end);
             let this = Arc::clone(self);
-            self.store.runtime.spawn(async move {
+            self.store.spawn(async move {
                 let data = data.await.ok().flatten();
                 this.content.lock().buffers.loaded(range.start, id, data);
                 this.notify();

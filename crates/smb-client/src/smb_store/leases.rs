@@ -114,7 +114,7 @@ impl SharedFile {
             return;
         }
         let (this, before) = (Arc::downgrade(self), self.lease());
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             loop {
                 let Some(this) = this.upgrade() else { return };
                 let reopened = match this.held(false) {
@@ -154,7 +154,7 @@ impl SharedFile {
             return;
         }
         let this = Arc::clone(self);
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             loop {
                 let broken = this.breaks.waiting.lock().take();
                 if let Some(broken) = broken {
@@ -206,7 +206,7 @@ impl SharedFile {
             return;
         }
         let this = Arc::downgrade(self);
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             tokio::time::sleep(RENEWAL_PAUSE).await;
             let Some(this) = this.upgrade() else { return };
             this.breaks.is_renewal_planned.store(false, Ordering::Release);

@@ -25,7 +25,7 @@ impl SharedFile {
             return;
         }
         let this = Arc::clone(self);
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             // The tree could not flush it later by a name.
             let written = match this.path().is_none() && this.is_lasting() {
                 true => this.sync().await,

@@ -144,7 +144,7 @@ impl SharedFile {
         let this = Arc::clone(self);
         // A use, so that the file stays open until they are released.
         self.begin_use();
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             let written = this.write_out().await;
             if let Err(error) = written {
                 this.store.keep_error(error);

@@ -184,7 +184,7 @@ impl SharedFile {
             let id = content.buffers.begin(&gap, now);
             upto = gap.end;
             let (this, file) = (Arc::clone(self), Arc::clone(file));
-            store.runtime.spawn(async move {
+            store.spawn(async move {
                 // At most a block.
                 let length = (gap.end - gap.start) as usize;
                 let (block, read) = file.read(block, gap.start, length).await;

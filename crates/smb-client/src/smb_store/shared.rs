@@ -1,5 +1,6 @@
 //! What all nodes of a store share.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::store::{StoreFeatures, Versioning};
-use ropeway_vfs::{Error, ErrorKind, Kind, Op, RelPath, Result, Verdict, patience};
+use ropeway_vfs::{Error, ErrorKind, Kind, Op, Pending, RelPath, Result, Verdict, patience};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Notify;
 
@@ -162,21 +163,33 @@ impl Shared {
     /// Runs a future on the calling thread. An impatient caller waits only as long as the server is
     /// not lost.
     pub(super) fn wait<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut answer = None;
+        self.wait_for(pin!(async { answer = Some(future.await) }));
+        answer.unwrap_or_else(|| Err(Error::new(Op::Stat, &RelPath::root(), ErrorKind::Unreachable)))
+    }
+
+    /// Runs a future to its end, or gives it up. Its type is erased, so that the machinery of the
+    /// runtime is compiled once, not for each operation.
+    fn wait_for(&self, mut future: Pin<&mut dyn Future<Output = ()>>) {
         if !patience::is_impatient() {
             return self.runtime.block_on(future);
         }
-        let unreachable = || Error::new(Op::Stat, &RelPath::root(), ErrorKind::Unreachable);
         // Nothing is sent that would only be given up again.
         if self.lost_for().is_some() {
-            return Err(unreachable());
+            return;
         }
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
-                answer = future => answer,
-                () = self.lost() => Err(unreachable()),
+                () = future.as_mut() => {}
+                () = self.lost() => {}
             }
-        })
+        });
+    }
+
+    /// Starts a task. Boxed for the same reason.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(Box::pin(task) as Pending<'static, ()>);
     }
 
     /// Returns how long the server has been silent, if it is lost. From then on a task looks whether
@@ -185,7 +198,7 @@ impl Shared {
         let link = self.tree.share.client().link();
         let lost = link.reach.lost_for()?;
         if !link.is_recovering.swap(true, Ordering::AcqRel) {
-            self.runtime.spawn(recovery::recover(Arc::downgrade(link)));
+            self.spawn(recovery::recover(Arc::downgrade(link)));
         }
         Some(lost)
     }
@@ -338,7 +351,7 @@ impl Shared {
             this.is_syncing.store(false, Ordering::Release);
         };
         if files < WAIT_FILES_FROM {
-            self.runtime.spawn(syncing);
+            self.spawn(syncing);
         } else {
             syncing.await;
         }

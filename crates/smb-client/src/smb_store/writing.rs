@@ -79,7 +79,7 @@ impl SharedFile {
         let mut before = content.changes;
         drop(content);
         let this = Arc::clone(self);
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             for _ in 0..PAUSES_MAX {
                 tokio::time::sleep(PAUSE).await;
                 let changes = this.content.lock().changes;
@@ -109,7 +109,7 @@ impl SharedFile {
                 break;
             };
             content.sends += 1;
-            self.store.runtime.spawn(Arc::clone(self).send_one(outgoing));
+            self.store.spawn(Arc::clone(self).send_one(outgoing));
         }
     }
 
@@ -315,7 +315,7 @@ impl SharedFile {
             return;
         }
         let this = Arc::clone(self);
-        self.store.runtime.spawn(async move {
+        self.store.spawn(async move {
             while this.store.is_filling() && this.content.lock().write.bytes() > 0 {
                 this.send(this.is_all_short());
                 let mut progress = this.progress.subscribe();

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_vfs::{Capabilities, RelPath};
+use tokio::sync::Semaphore;
 
 use super::dirty::{ChangedFolders, DirtyFiles};
 use super::listing_cache::ListingCache;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     /// reparse points they may appear empty.
     pub(crate) content_shown: Mutex<HashSet<RelPath>>,
     pub(crate) scratch: Pool,
+    /// Small files that go each in its own compound.
+    pub(crate) small_alone: Arc<Semaphore>,
     pub(crate) dirty: DirtyFiles,
     pub(crate) changed: ChangedFolders,
     /// Shared with the trees of other folders of the share.

@@ -55,6 +55,7 @@ use ropeway_vfs::{
     Capabilities, Claim, ClaimAbove, Create, File, FolderDigest, GetSmall, GotSmall, Listing, Loss, Metadata,
     MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
+use tokio::sync::Semaphore;
 
 use self::claim::SmbClaim;
 use self::dirty::{ChangedFolders, DirtyFiles};
@@ -67,7 +68,9 @@ use self::paths::Base;
 pub use self::watch::SmbWatch;
 use crate::client::Client;
 use crate::error::{Error as ClientError, Result as ClientResult};
+use crate::get_files::Gets;
 use crate::open_summary::SummaryRequest;
+use crate::put_files::Puts;
 use crate::share::{Share, Volume};
 
 /// Size and number of scratch blocks, for data without a block of the caller: streams, zeroes,
@@ -166,6 +169,7 @@ impl SmbTree {
                 may_reflink: inner.may_reflink,
                 content_shown: Mutex::default(),
                 scratch: inner.scratch.clone(),
+                small_alone: Arc::clone(&inner.small_alone),
                 dirty: DirtyFiles::default(),
                 changed: ChangedFolders::default(),
                 listing_cache: Arc::clone(&inner.listing_cache),
@@ -186,6 +190,12 @@ impl SmbTree {
         if share.client().is_far() {
             capabilities.blocks_in_flight = map::BLOCKS_FAR;
             capabilities.small_in_flight = map::SMALL_IN_FLIGHT_FAR;
+            if share.has_together::<Puts>() {
+                capabilities.small_puts_in_flight = map::SMALL_TOGETHER_IN_FLIGHT;
+            }
+            if share.has_together::<Gets>() {
+                capabilities.small_gets_in_flight = map::SMALL_TOGETHER_IN_FLIGHT;
+            }
             capabilities.far = true;
         }
         let can = |flag| volume.attributes.attributes.contains(flag);
@@ -211,6 +221,7 @@ impl SmbTree {
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             content_shown: Mutex::default(),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
+            small_alone: Arc::new(Semaphore::new(map::SMALL_IN_FLIGHT_FAR)),
             dirty: DirtyFiles::default(),
             changed: ChangedFolders::default(),
             listing_cache: Arc::new(listing_cache),
@@ -385,7 +396,7 @@ impl Tree for SmbTree {
     fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
         self.inner
             .note_change(put.rename_to.as_ref().unwrap_or(&put.path));
-        Box::pin(small::put(self, put))
+        Box::pin(small::put(self, Box::new(put)))
     }
 
     fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {

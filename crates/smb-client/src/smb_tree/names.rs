@@ -43,6 +43,12 @@ impl Inner {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
+        // On the heap: nearly all requests succeed, and thousands are under way.
+        Err(Box::pin(self.refined(op, path, error)).await)
+    }
+
+    /// Looks for what the status does not tell.
+    async fn refined(&self, op: Op, path: &RelPath, error: ClientError) -> Error {
         let mut refined = tree_error(op, path, error.clone());
         if error.status() == Some(NtStatus::STOPPED_ON_SYMLINK)
             && let Some(sentence) = self.link_in(op, path).await
@@ -50,7 +56,7 @@ impl Inner {
             refined.source = Some(std::io::Error::other(sentence));
         }
         if error.status() != Some(NtStatus::OBJECT_PATH_NOT_FOUND) {
-            return Err(refined);
+            return refined;
         }
         let mut at = path.parent();
         while let Some(parent) = at.filter(|parent| !parent.is_root()) {
@@ -66,7 +72,7 @@ impl Inner {
                 Err(_) => at = parent.parent(),
             }
         }
-        Err(refined)
+        refined
     }
 
     /// Returns the cached metadata of a node, or that it does not exist; `None` if it is not

@@ -14,7 +14,7 @@ use std::ops::Range;
 use ropeway_block::{Block, BlockMut, HEADROOM};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
 use ropeway_smb_wire::header::{
-    COMPOUND_ALIGNMENT, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
+    COMPOUND_ALIGNMENT, HEADER_LEN, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
 };
 use ropeway_smb_wire::{SessionId, Writer};
 
@@ -40,7 +40,7 @@ pub(super) struct Frame {
 pub(super) struct Finish<'a> {
     pub(super) signer: Option<&'a Signer>,
     pub(super) seal: Option<(SealTicket, SessionId)>,
-    /// Compresses from the payload on, if it saves enough.
+    /// Compresses from the payload on, if it saves enough; without a payload, all behind the first header.
     pub(super) compress: Option<Compression>,
 }
 
@@ -155,6 +155,9 @@ impl Frame {
         let Some(payload) = payload else {
             let mut bytes = self.front;
             sign(finish.signer, &mut bytes, &self.messages);
+            let plain = self.prefix + HEADER_LEN;
+            let compressed = compressed(finish.compress, &bytes, self.prefix, plain);
+            let (mut bytes, saved) = compressed.unwrap_or((bytes, Saved::default()));
             if let Some((ticket, session)) = finish.seal {
                 seal(ticket, session, &mut bytes);
             }
@@ -163,7 +166,7 @@ impl Frame {
                 payload: None,
                 sealed_in_place: None,
                 copied: self.copied,
-                saved: Saved::default(),
+                saved,
             };
         };
         match self.into_piece(payload) {

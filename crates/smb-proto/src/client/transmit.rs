@@ -228,15 +228,14 @@ impl Connection {
         mut compound: Compound,
     ) -> Result<Option<Finished>, EndReason> {
         self.allow_compressed(&mut compound);
-        let signs = compound
-            .operations
-            .iter()
-            .any(|operation| self.must_sign(operation.command));
+        let compress = self.compression_of(&compound);
+        let mut operations = compound.operations.iter();
+        let signs = operations.any(|operation| self.must_sign(operation.command));
         let protection = self.protection(compound.encrypt, signs);
         let mut frame = Frame::new(protection == Protection::Sealed);
-        let count = compound.operations.len();
-        let related: Vec<bool> = (0..count).map(|index| is_related(&compound, index)).collect();
-        let mut slots = Vec::with_capacity(count);
+        let all = 0..compound.operations.len();
+        let related: Vec<bool> = all.map(|index| is_related(&compound, index)).collect();
+        let mut slots = Vec::with_capacity(related.len());
         let mut payload = None;
         for (index, mut operation) in compound.operations.into_iter().enumerate() {
             let bought = self.credits.buy(self.charge(&operation), false);
@@ -271,13 +270,13 @@ impl Connection {
             });
         }
         let sent = SentCompound {
-            open: count,
+            open: related.len(),
             slots,
             sealed_in_place: None,
         };
         self.table.insert_compound(ticket, sent);
         let Some((index, payload)) = payload else {
-            return self.finish(frame, None, protection, None).map(Some);
+            return self.finish(frame, None, protection, compress).map(Some);
         };
         Ok(match self.send_payload(frame, payload, protection)? {
             Sending::Now(mut finished) => {
@@ -298,6 +297,14 @@ impl Connection {
                 None
             }
         })
+    }
+
+    /// Returns how to compress an IOCTL without a payload, if that is worthwhile: its input may be long.
+    fn compression_of(&self, compound: &Compound) -> Option<Compression> {
+        match &compound.operations[..] {
+            [one] if one.command == Command::Ioctl => self.compressor.judge(&one.body),
+            _ => None,
+        }
     }
 
     /// Allows compressed replies to READs ([MS-SMB2] 3.2.4.6).

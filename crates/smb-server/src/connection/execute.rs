@@ -67,7 +67,10 @@ impl Driver {
             request: number,
         };
         let timer = Timer::begin(request.header.command, self.figures_of(request.session));
-        let outcome = self.attempt(&request, &mut invocation, waiter, timer.figures());
+        let outcome = match timer.figures().is_ended() {
+            true => Err(NtStatus::USER_SESSION_DELETED),
+            false => self.attempt(&request, &mut invocation, waiter, timer.figures()),
+        };
         match outcome {
             Ok(Execution::Replied) => {}
             // Its wait for other clients says nothing about this server.
@@ -93,14 +96,20 @@ impl Driver {
 
     /// Returns what the requests of a session are counted in.
     fn figures_of(&mut self, session: SessionId) -> Arc<SessionFigures> {
-        match &self.figures {
-            Some((last, figures)) if *last == session => Arc::clone(figures),
-            _ => {
-                // Without a session the request fails, and nobody asks for its figures.
-                let figures = self.shared.figures(session).unwrap_or_default();
+        if let Some((last, figures)) = &self.figures
+            && *last == session
+        {
+            return Arc::clone(figures);
+        }
+        match self.shared.figures(session) {
+            Some(figures) => {
                 self.figures = Some((session, Arc::clone(&figures)));
                 figures
             }
+            // Without a session the request fails, and nobody asks for its figures.
+            None if session == SessionId(0) => Arc::default(),
+            // It was there when the request was received.
+            None => Arc::new(SessionFigures::of_ended()),
         }
     }
 
@@ -175,7 +184,9 @@ impl Driver {
         let reply = self.frame(invocation.compound.sealed);
         let bytes = match invocation.class {
             JobClass::Hashes => HASHED_BYTES,
-            JobClass::Changes | JobClass::Reads => charged_bytes(request),
+            JobClass::Changes | JobClass::Reads | JobClass::MakesFiles | JobClass::ReadsFiles => {
+                charged_bytes(request)
+            }
         };
         self.jobs.insert(number, (invocation.compound.sealed, bytes));
         let answer = JobReply::of(number, &self.mailbox);

@@ -41,7 +41,8 @@ impl Driver {
             ConnectionOutcome::LoggedIn { session, replaced } => {
                 self.unauthenticated = None;
                 let attempt = self.attempts.remove(&session);
-                ops::session::logged_in(&self.shared, session, replaced.as_deref(), self.peer);
+                let at = (self.peer, self.protocol.id());
+                ops::session::logged_in(&self.shared, session, replaced.as_deref(), at);
                 let token = self.shared.token(session);
                 // An anonymous login proves no identity, so its attempt is abandoned.
                 let token = token.filter(|token| !token.is_anonymous);

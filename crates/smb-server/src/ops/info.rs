@@ -149,7 +149,7 @@ fn apply(context: &Context<'_>, open: &Arc<Open>, set: &SetFile) -> Result<(), N
 }
 
 /// Returns the aspects under which a change of times and attributes is notified.
-fn basic_filter(basic: &FileBasicInformation) -> CompletionFilter {
+pub(super) fn basic_filter(basic: &FileBasicInformation) -> CompletionFilter {
     let mut filter = CompletionFilter::default();
     for (is_set, aspect) in [
         (!basic.attributes.is_empty(), CompletionFilter::ATTRIBUTES),

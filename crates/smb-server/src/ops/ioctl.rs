@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ropeway_smb_proto::server::ReplyFrame;
 use ropeway_smb_proto::server::hub::{BreakOutcome, BreakTrigger, OpenId};
 use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::validate_negotiate::{ValidateNegotiateRequest, ValidateNegotiateResponse};
@@ -11,19 +12,20 @@ use ropeway_smb_wire::ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_smb_wire::read::{ReadRequest, ReadResponse};
 use ropeway_smb_wire::write::WriteResponse;
-use ropeway_smb_wire::{FileId, NtStatus};
+use ropeway_smb_wire::{FileId, NtStatus, SessionId};
 
 use super::context::{Context, Execution, Outcome};
-use super::{notify, persistent, range_locks};
+use super::{create, notify, persistent, range_locks};
 use crate::files::fsctl;
 use crate::files::fsctl::{CopyView, Range};
+use crate::files::output_buffer::OutputResult;
 use crate::interfaces;
 use crate::state::SharedState;
 use crate::state::open::{Handle, Open, PipeOpen};
 use crate::state::workers::JobClass;
 
-/// Most bytes of a private control's input. A guess: the operations of today take 24.
-const PRIVATE_INPUT_MAX: usize = 64 << 10;
+/// Most bytes of a private control's input: those of a list of small files. The other operations take 24.
+pub(super) const PRIVATE_INPUT_MAX: usize = 64 << 10;
 
 pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
     let request = context.decode(IoctlRequest::decode)?;
@@ -50,6 +52,9 @@ pub(super) fn ioctl(context: &mut Context<'_>) -> Outcome {
         }
         CtlCode::DFS_GET_REFERRALS | CtlCode::DFS_GET_REFERRALS_EX => return Err(NtStatus::NOT_FOUND),
         CtlCode::PIPE_WAIT => return Err(NtStatus::NOT_SUPPORTED),
+        CtlCode::PRIVATE if request.file_id == FileId::RELATED && context.may_offload => {
+            return create::files_together(context, &request, output_max);
+        }
         _ => {}
     }
     let (status, output) = match context.handle(request.file_id)? {
@@ -137,21 +142,31 @@ fn private(
     Ok(Execution::Offload(
         None,
         Box::new(move |mut frame, header, signer| {
-            match execute(&input) {
-                Ok((status, output)) => {
-                    let response = IoctlResponse {
-                        ctl_code: CtlCode::PRIVATE,
-                        file_id,
-                        input: &[],
-                        output: &output,
-                    };
-                    frame.push(&Header { status, ..header }, signer, |w| response.encode(w));
-                }
-                Err(status) => frame.push_error(&Header { status, ..header }, signer),
-            }
+            answer_private(&mut frame, (header, signer), file_id, execute(&input));
             frame
         }),
     ))
+}
+
+/// Puts a worker's answer to a private control into the frame.
+pub(super) fn answer_private(
+    frame: &mut ReplyFrame,
+    (header, signer): (Header, Option<SessionId>),
+    file_id: FileId,
+    outcome: OutputResult,
+) {
+    match outcome {
+        Ok((status, output)) => {
+            let response = IoctlResponse {
+                ctl_code: CtlCode::PRIVATE,
+                file_id,
+                input: &[],
+                output: &output,
+            };
+            frame.push(&Header { status, ..header }, signer, |w| response.encode(w));
+        }
+        Err(status) => frame.push_error(&Header { status, ..header }, signer),
+    }
 }
 
 fn answer(
@@ -176,7 +191,7 @@ fn control(
     open: &Arc<Open>,
     request: &IoctlRequest<'_>,
     output_max: usize,
-) -> crate::files::output_buffer::OutputResult {
+) -> OutputResult {
     let shared = Arc::clone(context.shared);
     let session = context.session().0;
     let tree = context.request.tree.0;
@@ -240,7 +255,7 @@ fn set_reparse(
     open: &Open,
     request: &IoctlRequest<'_>,
     locked: fsctl::Locked<'_>,
-) -> crate::files::output_buffer::OutputResult {
+) -> OutputResult {
     {
         let mut hub = shared.hub();
         if hub.delete_pending(&open.file) {

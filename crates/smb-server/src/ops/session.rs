@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropeway_smb_proto::auth::Identity;
 use ropeway_smb_proto::server::hub::Closed;
@@ -15,12 +16,16 @@ use crate::ops::range_locks;
 use crate::state::mailbox::Message;
 use crate::state::{Counters, SharedState};
 
+/// Longest time that a login waits for the requests of the session that it replaces. A guess: a client
+/// must not give up the login because a disk or far server does not answer.
+const REPLACED_MAX: Duration = Duration::from_secs(10);
+
 /// Records a successful login.
 pub(crate) fn logged_in(
     shared: &Arc<SharedState>,
     session: SessionId,
     replaced: Option<&Session>,
-    peer: SocketAddr,
+    (peer, connection): (SocketAddr, ConnectionId),
 ) {
     Counters::add(&shared.counters.logins, 1);
     let user = shared.sessions().get(session).and_then(user_of);
@@ -33,7 +38,7 @@ pub(crate) fn logged_in(
         }
     }
     if let Some(replaced) = replaced {
-        ended(shared, replaced);
+        end_replaced(shared, replaced, connection);
     }
     let token = shared.token(session);
     shared.record(&Record {
@@ -55,6 +60,20 @@ fn user_of(session: &Session) -> Option<String> {
     }
 }
 
+/// Ends a session that another one replaces ([MS-SMB2] 3.3.5.5.3). When this returns, requests of the
+/// old one have no further effect: its client may write over what they wrote. Requests of the same
+/// connection are not waited for, since they may wait for its thread.
+fn end_replaced(shared: &Arc<SharedState>, replaced: &Session, connection: ConnectionId) {
+    let figures = shared.figures(replaced.id);
+    if let Some(figures) = &figures {
+        figures.end();
+    }
+    ended(shared, replaced);
+    if let Some(figures) = figures.filter(|_| !replaced.channels().contains(&connection)) {
+        figures.wait_for_requests(REPLACED_MAX);
+    }
+}
+
 /// Cleans up after a session that was removed. Its client may reconnect durable handles.
 pub(crate) fn ended(shared: &Arc<SharedState>, session: &Session) {
     let closed = {
@@ -66,6 +85,10 @@ pub(crate) fn ended(shared: &Arc<SharedState>, session: &Session) {
 }
 
 fn release(shared: &Arc<SharedState>, session: &Session) {
+    if let Some(figures) = shared.figures(session.id) {
+        // What a worker has not begun for the session is not done any more.
+        figures.end();
+    }
     shared.drop_pipes(session.id.0, None);
     shared.remove_token(session.id);
     for connection in session.channels() {

@@ -2,10 +2,12 @@
 //!
 //! Each session has counters of its own, so that connections do not compete for them. What a session
 //! did is added to that of earlier ones when it ends. A request costs two readings of the clock and
-//! three additions.
+//! five additions. Those that are being executed are counted too, so that a session that replaces
+//! another can wait for them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ropeway_smb_wire::header::Command;
@@ -17,6 +19,10 @@ pub(crate) const KINDS: [&str; 11] = [
 
 /// Buckets of times: up to 2^n microseconds; the last one has everything slower than 16 s.
 pub(crate) const BUCKETS: usize = 25;
+
+/// Time between two looks whether the requests of a replaced session are done. A guess: short against
+/// a login.
+const POLL: Duration = Duration::from_millis(1);
 
 /// A kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,10 @@ pub(crate) struct SessionFigures {
     buckets: [AtomicU64; BUCKETS],
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
+    /// Requests that are being executed.
+    executing: AtomicU64,
+    /// Set when the session ends, or another replaces it. No request begins after that.
+    is_ended: AtomicBool,
 }
 
 impl Default for SessionFigures {
@@ -71,11 +81,40 @@ impl Default for SessionFigures {
             buckets: std::array::from_fn(|_| zeros()),
             bytes_read: zeros(),
             bytes_written: zeros(),
+            executing: zeros(),
+            is_ended: AtomicBool::new(false),
         }
     }
 }
 
 impl SessionFigures {
+    /// Returns the figures of a session that is gone: its requests do not begin.
+    pub(crate) fn of_ended() -> Self {
+        let figures = Self::default();
+        figures.end();
+        figures
+    }
+
+    /// Lets no further request begin.
+    pub(crate) fn end(&self) {
+        // Sequentially consistent, as the counter is: either a request sees this, or it is seen by
+        // whoever waits.
+        self.is_ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the session has ended, or another has replaced it.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the requests that had begun are done, `limit` at most.
+    pub(crate) fn wait_for_requests(&self, limit: Duration) {
+        let begin = Instant::now();
+        while self.executing.load(Ordering::SeqCst) > 0 && begin.elapsed() < limit {
+            thread::sleep(POLL);
+        }
+    }
+
     /// Counts bytes that the client read.
     pub(crate) fn read(&self, bytes: u64) {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
@@ -152,6 +191,7 @@ pub(crate) struct Timer {
 impl Timer {
     /// Begins with the execution of a request.
     pub(crate) fn begin(command: Command, figures: Arc<SessionFigures>) -> Self {
+        figures.executing.fetch_add(1, Ordering::SeqCst);
         Self {
             kind: Kind::of(command),
             begin: Instant::now(),
@@ -167,6 +207,12 @@ impl Timer {
     /// Counts the request, which is done.
     pub(crate) fn end(self) {
         self.figures.done(self.kind, self.begin.elapsed());
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.figures.executing.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -62,6 +62,11 @@ fn hasher_threads() -> usize {
 /// some).
 const APPEND_LOCKS: usize = 64;
 
+/// Maximum number of threads for requests that make many files: their flushes share a device's. A guess.
+const FILE_MAKER_THREADS: usize = 4;
+/// Maximum number of threads for requests that read many files. A guess.
+const FILE_READER_THREADS: usize = 4;
+
 /// Maximum number of threads for shares of far servers, each of which waits for a reply. A guess:
 /// two full windows of a client's connection.
 const FAR_THREADS: usize = 128;
@@ -83,6 +88,10 @@ pub(crate) struct SharedState {
     far_readers: WorkerPool,
     /// Threads for requests that read much to answer little.
     hashers: WorkerPool,
+    /// Threads for requests that make many files. Each has so many open at a time.
+    file_makers: WorkerPool,
+    /// Threads for requests that read many files.
+    file_readers: WorkerPool,
     pub(crate) counters: Counters,
     /// Requests of sessions that have ended.
     pub(crate) past_figures: SessionFigures,
@@ -177,6 +186,8 @@ impl SharedState {
             far_workers: WorkerPool::new(FAR_THREADS),
             far_readers: WorkerPool::new(FAR_READER_THREADS),
             hashers: WorkerPool::new(hasher_threads()),
+            file_makers: WorkerPool::new(FILE_MAKER_THREADS),
+            file_readers: WorkerPool::new(FILE_READER_THREADS),
             counters: Counters::default(),
             past_figures: SessionFigures::default(),
             accounts: AccountNames::new(netbios, options.machine_sid, options.directory),
@@ -212,6 +223,8 @@ impl SharedState {
     pub(crate) fn workers_of(&self, is_far: bool, class: JobClass) -> &WorkerPool {
         match (is_far, class) {
             (_, JobClass::Hashes) => &self.hashers,
+            (_, JobClass::MakesFiles) => &self.file_makers,
+            (_, JobClass::ReadsFiles) => &self.file_readers,
             (true, JobClass::Reads) => &self.far_readers,
             (true, JobClass::Changes) => &self.far_workers,
             (false, _) => &self.workers,

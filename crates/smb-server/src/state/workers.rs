@@ -19,6 +19,10 @@ pub(crate) enum JobClass {
     Reads,
     /// The request reads much to answer little, so others do not queue behind it.
     Hashes,
+    /// The request makes many files, so others do not queue behind it.
+    MakesFiles,
+    /// The request reads many files, so others do not queue behind it, nor it behind those that make files.
+    ReadsFiles,
 }
 
 /// A piece of work.

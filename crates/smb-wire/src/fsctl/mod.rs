@@ -11,6 +11,8 @@ pub mod interfaces;
 pub mod pipe;
 pub mod private;
 pub mod private_folder;
+pub mod private_get;
+pub mod private_put;
 pub mod ranges;
 pub mod reparse;
 pub mod snapshots;

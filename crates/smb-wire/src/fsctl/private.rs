@@ -43,6 +43,10 @@ codes! {
         RANGE_HASH = 2;
         /// Returns a digest of what a folder holds.
         FOLDER_DIGEST = 3;
+        /// Makes small files. The request names no open.
+        PUT_FILES = 4;
+        /// Reads small files. The request names no open.
+        GET_FILES = 5;
     }
 }
 
@@ -56,6 +60,10 @@ bitflags! {
         const RANGE_HASH = 1 << 2;
         /// [`PrivateOperation::FOLDER_DIGEST`].
         const FOLDER_DIGEST = 1 << 3;
+        /// [`PrivateOperation::PUT_FILES`].
+        const PUT_FILES = 1 << 4;
+        /// [`PrivateOperation::GET_FILES`].
+        const GET_FILES = 1 << 5;
         const _ = !0;
     }
 }
@@ -284,6 +292,8 @@ mod tests {
             (PrivateOperation::CHUNKS, PrivateOperations::CHUNKS),
             (PrivateOperation::RANGE_HASH, PrivateOperations::RANGE_HASH),
             (PrivateOperation::FOLDER_DIGEST, PrivateOperations::FOLDER_DIGEST),
+            (PrivateOperation::PUT_FILES, PrivateOperations::PUT_FILES),
+            (PrivateOperation::GET_FILES, PrivateOperations::GET_FILES),
         ] {
             assert_eq!(1 << operation.0, set.bits());
         }

@@ -69,9 +69,7 @@ impl FolderItem {
     /// Appends what is hashed of it. No two lists of entries are encoded alike: each has its length.
     pub fn encode(&self, w: &mut Writer<'_>) {
         w.u32(u32::try_from(self.name.units().len()).unwrap_or(u32::MAX));
-        for unit in self.name.units() {
-            w.u16(*unit);
-        }
+        self.name.write(w);
         match self.file {
             Some((size, written)) => {
                 w.u8(1);

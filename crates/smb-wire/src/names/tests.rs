@@ -177,3 +177,15 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn plain_names_are_what_their_items_are(units in vec(prop_oneof![20 => 0x1F..0x80_u16, 1 => any::<u16>()], 0..8)) {
+        let name = Text::from_units(units);
+        for mapping in BOTH {
+            prop_assert_eq!(from_wire(&name, mapping), from_items(&name, mapping));
+        }
+    }
+}

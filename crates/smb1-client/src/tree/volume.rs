@@ -114,6 +114,8 @@ impl Volume {
             journals_metadata: self.is_ntfs,
             batches_in_flight: in_flight(BATCHES_IN_FLIGHT),
             small_in_flight: in_flight(SMALL_IN_FLIGHT),
+            small_puts_in_flight: 0,
+            small_gets_in_flight: 0,
             blocks_in_flight: in_flight(BLOCKS_IN_FLIGHT),
             named_streams: false,
         }

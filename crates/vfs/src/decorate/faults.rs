@@ -11,9 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::text::{self, TextError};
-use super::{Call, Done, Layer, Layered};
+use super::{Call, Done, Layer, Layered, Operation};
 use crate::End;
-use crate::{Clock, Error, ErrorKind, Op, Pending, RelPath, Result, Tree};
+use crate::{Clock, Error, ErrorKind, Op, RelPath, Result, Tree};
 
 /// A tree that fails by rule.
 pub type Faults = Layered<FaultLayer>;
@@ -334,11 +334,11 @@ struct Decided {
 impl Layer for FaultLayer {
     const ITEMWISE: bool = true;
 
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
-    where
-        T: Send + 'a,
-        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
-    {
+    async fn around<'a, T: Send + 'a>(
+        &'a self,
+        call: Call<'a>,
+        operation: Operation<'a, T>,
+    ) -> Result<Done<T>> {
         let Some(Decided { delay, fault, late }) = self.decide(&call) else {
             return operation().await;
         };

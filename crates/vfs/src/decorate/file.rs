@@ -35,7 +35,7 @@ impl<L: Layer> LayeredFile<L> {
         T: Send + 'a,
         F: FnOnce() -> Pending<'a, Result<T>> + Send + 'a,
     {
-        pass(&*self.layer, call, operation)
+        pass(&*self.layer, call, Box::new(operation))
     }
 }
 
@@ -70,7 +70,7 @@ impl<L: Layer> File for LayeredFile<L> {
                     result.map(|value| Done { value, amount })
                 })
             };
-            let result = self.layer.around(call, operation).await;
+            let result = self.layer.around(call, Box::new(operation)).await;
             let mut block = slot.expect(HELD);
             if result.is_err() {
                 block.set_len(0);
@@ -100,7 +100,10 @@ impl<L: Layer> File for LayeredFile<L> {
                     Ok(Done { value: (), amount })
                 })
             };
-            self.layer.around(call, operation).await.map(|done| done.value)
+            self.layer
+                .around(call, Box::new(operation))
+                .await
+                .map(|done| done.value)
         })
     }
 

@@ -186,6 +186,10 @@ pub struct Done<T> {
     pub amount: u64,
 }
 
+/// An operation that has not begun. Boxed, so that layers are compiled for each kind of result, not
+/// for each method.
+pub type Operation<'a, T> = Box<dyn FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a>;
+
 /// Defines what a decorator does with each operation.
 pub trait Layer: Send + Sync + 'static {
     /// Whether each name of a `lookup`, and the metadata of each listed entry, passes as a [`Call`]
@@ -203,12 +207,9 @@ pub trait Layer: Send + Sync + 'static {
     const BOUNDS_RATE: bool = false;
 
     /// Carries out one operation by calling `operation`, or fails without calling it.
-    fn around<'a, T, F>(
+    fn around<'a, T: Send + 'a>(
         &'a self,
         call: Call<'a>,
-        operation: F,
-    ) -> impl Future<Output = Result<Done<T>>> + Send + 'a
-    where
-        T: Send + 'a,
-        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a;
+        operation: Operation<'a, T>,
+    ) -> impl Future<Output = Result<Done<T>>> + Send + 'a;
 }

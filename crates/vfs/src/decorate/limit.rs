@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::{Action, Call, Done, Layer, Layered};
+use super::{Action, Call, Done, Layer, Layered, Operation};
 use crate::gate::Gate;
 use crate::{Clock, Pending, Result, Tree, event};
 
@@ -31,7 +31,11 @@ pub type Limit = Layered<RateLimit>;
 
 impl Layered<RateLimit> {
     /// Makes the reads of `inner` keep to a limit that other trees may share.
-    pub fn new(inner: Arc<dyn Tree>, limit: Arc<RateLimit>) -> Arc<Self> {
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "so that the layer is compiled in this crate"
+    )]
+    pub fn new(inner: Arc<dyn Tree>, limit: Arc<RateLimit>) -> Arc<dyn Tree> {
         limit.in_trees.store(true, Ordering::Relaxed);
         Self::wrap_shared(inner, limit)
     }
@@ -382,11 +386,11 @@ impl Layer for RateLimit {
     const WHOLE_SMALL: bool = true;
     const BOUNDS_RATE: bool = true;
 
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
-    where
-        T: Send + 'a,
-        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
-    {
+    async fn around<'a, T: Send + 'a>(
+        &'a self,
+        call: Call<'a>,
+        operation: Operation<'a, T>,
+    ) -> Result<Done<T>> {
         if !matches!(call.action, Action::Read | Action::GetSmall) {
             return operation().await;
         }

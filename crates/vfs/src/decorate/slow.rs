@@ -18,8 +18,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::text::{self, TextError};
-use super::{Action, Call, Done, Layer, Layered};
-use crate::{Clock, Pending, RelPath, Result, Tree};
+use super::{Action, Call, Done, Layer, Layered, Operation};
+use crate::{Clock, RelPath, Result, Tree};
 
 /// A tree on a modelled device.
 pub type Slow = Layered<SlowLayer>;
@@ -345,11 +345,11 @@ fn file_key(path: &RelPath) -> u64 {
 }
 
 impl Layer for SlowLayer {
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
-    where
-        T: Send + 'a,
-        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
-    {
+    async fn around<'a, T: Send + 'a>(
+        &'a self,
+        call: Call<'a>,
+        operation: Operation<'a, T>,
+    ) -> Result<Done<T>> {
         let head = Some((file_key(call.path), call.offset));
         let served = match call.action {
             // The length is known only after the read, since a read at the end is short.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Call, Done, Layer, Layered};
+use super::{Call, Done, Layer, Layered, Operation};
 use crate::End;
 use crate::trace::{By, Carried, Record, SharedObserver, failure};
-use crate::{Pending, Result, Tree};
+use crate::{Result, Tree};
 
 /// A tree whose operations are recorded.
 pub type Traced = Layered<TraceLayer>;
@@ -13,7 +13,11 @@ pub type Traced = Layered<TraceLayer>;
 impl Layered<TraceLayer> {
     /// Reports each operation on `inner` to `observer` when it has finished. An operation that is
     /// dropped is not recorded.
-    pub fn new(inner: Arc<dyn Tree>, observer: SharedObserver, end: End) -> Arc<Self> {
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "so that the layer is compiled in this crate"
+    )]
+    pub fn new(inner: Arc<dyn Tree>, observer: SharedObserver, end: End) -> Arc<dyn Tree> {
         Self::wrap(inner, TraceLayer { observer, end })
     }
 }
@@ -27,11 +31,11 @@ pub struct TraceLayer {
 impl Layer for TraceLayer {
     const WHOLE_SMALL: bool = true;
 
-    async fn around<'a, T, F>(&'a self, call: Call<'a>, operation: F) -> Result<Done<T>>
-    where
-        T: Send + 'a,
-        F: FnOnce() -> Pending<'a, Result<Done<T>>> + Send + 'a,
-    {
+    async fn around<'a, T: Send + 'a>(
+        &'a self,
+        call: Call<'a>,
+        operation: Operation<'a, T>,
+    ) -> Result<Done<T>> {
         let start = self.observer.now();
         let mut carried = Carried::new(operation());
         let result = (&mut carried).await;

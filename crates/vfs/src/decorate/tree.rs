@@ -42,23 +42,29 @@ impl<L: Layer> Layered<L> {
         T: Send + 'a,
         F: FnOnce() -> Pending<'a, Result<T>> + Send + 'a,
     {
-        pass(&*self.layer, call, operation)
+        pass(&*self.layer, call, Box::new(operation))
     }
 }
 
 /// Passes a call through a layer; the amount done is 0.
-pub(super) fn pass<'a, L, T, F>(layer: &'a L, call: Call<'a>, operation: F) -> Pending<'a, Result<T>>
+///
+/// The operation is boxed, so that this is compiled once for each kind of result, not for each
+/// method and layer.
+pub(super) fn pass<'a, L, T>(
+    layer: &'a L,
+    call: Call<'a>,
+    operation: Box<dyn FnOnce() -> Pending<'a, Result<T>> + Send + 'a>,
+) -> Pending<'a, Result<T>>
 where
     L: Layer,
     T: Send + 'a,
-    F: FnOnce() -> Pending<'a, Result<T>> + Send + 'a,
 {
     Box::pin(async move {
         let counted = move || -> Pending<'a, Result<Done<T>>> {
             let future = operation();
             Box::pin(async move { future.await.map(|value| Done { value, amount: 0 }) })
         };
-        Ok(layer.around(call, counted).await?.value)
+        Ok(layer.around(call, Box::new(counted)).await?.value)
     })
 }
 
@@ -69,7 +75,7 @@ where
     T: Send + 'a,
 {
     let call = Call::new(Action::Stat, path);
-    pass(layer, call, move || Box::pin(std::future::ready(item))).await
+    pass(layer, call, Box::new(move || Box::pin(std::future::ready(item)))).await
 }
 
 impl<L: Layer> Tree for Layered<L> {
@@ -284,7 +290,7 @@ impl<L: Layer> Listing for LayeredListing<L> {
                 })
             };
             let call = Call::new(Action::ListNext, dir).range(0, max as u64);
-            let mut entries = layer.around(call, operation).await?.value;
+            let mut entries = layer.around(call, Box::new(operation)).await?.value;
             if L::ITEMWISE {
                 for entry in &mut entries {
                     let path = dir.join(&entry.name);

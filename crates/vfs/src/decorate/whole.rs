@@ -18,7 +18,10 @@ pub(super) async fn put<L: Layer>(tree: &dyn Tree, layer: &L, put: PutSmall) -> 
             Ok(Done { value, amount })
         })
     };
-    layer.around(call, operation).await.map(|done| done.value)
+    layer
+        .around(call, Box::new(operation))
+        .await
+        .map(|done| done.value)
 }
 
 /// Passes a read as one call; its length is the expected size of the file.
@@ -40,7 +43,7 @@ pub(super) async fn get<L: Layer>(
             result.map(|value| Done { value, amount })
         })
     };
-    let result = layer.around(call, operation).await;
+    let result = layer.around(call, Box::new(operation)).await;
     let mut block = slot.expect(HELD);
     if result.is_err() {
         block.set_len(0);

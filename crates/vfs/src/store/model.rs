@@ -1,9 +1,10 @@
-//! What a [`Store`](super::Store) and its nodes are asked with and answer with.
+//! What a [`Store`] and its nodes are asked with and answer with.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Node;
+use super::{Node, Store};
+use crate::error::Result;
 use crate::metadata::{FileId, Kind, Owner, Timestamp};
 use crate::path::{Name, RelPath};
 
@@ -26,7 +27,7 @@ pub struct StoreFeatures {
     pub created: Timestamp,
 }
 
-/// How the versions of a file are told apart ([`Store::versioning`](super::Store::versioning)).
+/// How the versions of a file are told apart ([`Store::versioning`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versioning {
     /// The present time of the clock that stamps changes, or an earlier time.
@@ -187,4 +188,30 @@ pub enum Removal {
     EmptyFile,
     /// An empty folder.
     Directory,
+}
+
+/// A stream over a folder's entries, in an order that does not change while it is open.
+pub trait Entries: Send {
+    /// Returns the next entry, `.` and `..` excluded; `None` at the end. An entry that vanishes
+    /// meanwhile is left out.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    fn next(&mut self) -> Result<Option<(Name, NodeStat)>>;
+}
+
+/// Earlier states of a store, such as the snapshots of its file system.
+pub trait Snapshots: Send + Sync {
+    /// Returns their times in seconds since 1970 (UTC), the newest first. No two are equal.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn times(&self) -> Result<Vec<i64>>;
+
+    /// Opens the state of a time that [`Self::times`] returns. Nothing can be changed in it.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of that time, or the folder did not
+    /// exist then; other errors of opening it.
+    fn open(&self, time: i64) -> Result<Arc<dyn Store>>;
 }

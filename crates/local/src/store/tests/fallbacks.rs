@@ -6,6 +6,7 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::*;
 use crate::winmeta::dos;
+use crate::xattr;
 
 #[test]
 fn attributes_are_found_by_every_way() {
@@ -35,6 +36,12 @@ fn attributes_are_found_by_every_way() {
             for dos in found {
                 assert_eq!(dos.unwrap().attributes, wanted);
             }
+            let (mut by_path, names) = ([0; 512], xattr::list(&xattr::Node::Path(node.as_fd())).unwrap());
+            let length = xattr::list_by_path(node.as_fd(), &mut by_path).unwrap();
+            let by_path = by_path[..length].split_inclusive(|byte| *byte == 0);
+            let by_path: Vec<_> = by_path.map(|name| name[..name.len() - 1].to_vec()).collect();
+            assert_eq!(names, by_path);
+            assert_eq!(names, xattr::list(&xattr::Node::File(file.as_fd())).unwrap());
         }
         // An attribute of a link, which cannot exist.
         for dos in [

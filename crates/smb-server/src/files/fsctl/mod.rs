@@ -32,7 +32,7 @@ use crate::files::{attributes, set_file, status};
 use crate::state::open::Open;
 
 pub(crate) use copy::{CopyView, copy_chunks, duplicate_extents, resume_id};
-pub(crate) use private::{is_folder_digest, offer as private_offer, private};
+pub(crate) use private::{is_folder_digest, offer as private_offer, private, reply as private_reply};
 
 /// A range of a file that an FSCTL reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,9 @@ pub(crate) fn offer(share: &Share, query: PrivateQuery) -> Option<PrivateReply> 
         version: VERSION,
         operations: PrivateOperations::CHUNKS
             | PrivateOperations::RANGE_HASH
-            | PrivateOperations::FOLDER_DIGEST,
+            | PrivateOperations::FOLDER_DIGEST
+            | PrivateOperations::PUT_FILES
+            | PrivateOperations::GET_FILES,
     })
 }
 
@@ -73,8 +75,13 @@ pub(crate) fn private(open: &Open, input: &[u8], output_max: usize, locked: Lock
     if body.len() > room {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
-    let reply = PrivateMessage::new(request.operation, &body);
-    Ok((NtStatus::SUCCESS, output_buffer::encoded(|w| reply.encode(w))))
+    Ok(reply(request.operation, &body))
+}
+
+/// Returns the answer to an operation that succeeded.
+pub(crate) fn reply(operation: PrivateOperation, body: &[u8]) -> (NtStatus, Vec<u8>) {
+    let reply = PrivateMessage::new(operation, body);
+    (NtStatus::SUCCESS, output_buffer::encoded(|w| reply.encode(w)))
 }
 
 /// Cuts a range into chunks, as many as fit the reply.

@@ -107,7 +107,10 @@ fn evaluates(share: &Share) -> bool {
 ///
 /// # Errors
 /// Errors of the store.
-fn parent_descriptor(share: &Share, path: &RelPath) -> Result<Option<SecurityDescriptor>, NtStatus> {
+pub(crate) fn parent_descriptor(
+    share: &Share,
+    path: &RelPath,
+) -> Result<Option<SecurityDescriptor>, NtStatus> {
     let Some(parent) = path.parent().filter(|_| evaluates(share)) else {
         return Ok(None);
     };
@@ -139,15 +142,28 @@ pub(crate) fn check_adding(
     directory: bool,
 ) -> Result<Option<SecurityDescriptor>, NtStatus> {
     let folder = parent_descriptor(share, path)?;
-    if let Some(folder) = &folder {
-        let needed = if directory {
-            AccessMask::ADD_SUBDIRECTORY
-        } else {
-            AccessMask::ADD_FILE
-        };
-        access_check(folder, token, needed, ParentGrants::default())?;
-    }
+    check_adding_to(folder.as_ref(), token, directory)?;
     Ok(folder)
+}
+
+/// Checks that a user may create a file or folder in a folder with this descriptor ([MS-FSA] 2.1.5.1.1).
+///
+/// # Errors
+/// STATUS_ACCESS_DENIED.
+pub(crate) fn check_adding_to(
+    folder: Option<&SecurityDescriptor>,
+    token: &Token,
+    directory: bool,
+) -> Result<(), NtStatus> {
+    let Some(folder) = folder else {
+        return Ok(());
+    };
+    let needed = if directory {
+        AccessMask::ADD_SUBDIRECTORY
+    } else {
+        AccessMask::ADD_FILE
+    };
+    access_check(folder, token, needed, ParentGrants::default()).map(drop)
 }
 
 /// Stores a descriptor.

@@ -70,6 +70,16 @@ pub(super) enum FindError {
     After(Task),
 }
 
+impl FindError {
+    /// Returns the status for one who does not wait.
+    pub(super) fn into_status(self) -> NtStatus {
+        match self {
+            Self::Status(status) => status,
+            Self::UnderWay | Self::After(_) => NtStatus::FILE_NOT_AVAILABLE,
+        }
+    }
+}
+
 impl From<NtStatus> for FindError {
     fn from(status: NtStatus) -> Self {
         Self::Status(status)
@@ -97,6 +107,25 @@ pub(super) fn find(
         return Err(NtStatus::NOT_A_DIRECTORY.into());
     }
     let read_only = !share.access().contains(AccessMask::WRITE_DATA);
+    let mut rights = FolderRights::default();
+    let mut create = |path| {
+        create_new(
+            share,
+            token,
+            request,
+            intent,
+            contexts,
+            target,
+            path,
+            read_only,
+            &mut rights,
+        )
+    };
+    if let Some(path) = path_if_missing(share, intent, target, read_only, wake_request)?
+        && let Ok(found) = create(path)
+    {
+        return Ok(found);
+    }
     let how = how(intent, target, read_only);
     let mut tries = 1;
     let (path, opened) = loop {
@@ -107,7 +136,7 @@ pub(super) fn find(
                     true => place.path_of_new(path),
                     false => path,
                 };
-                match create_new(share, token, request, intent, contexts, target, path, read_only) {
+                match create(path) {
                     // Another client was faster, so the file exists now (smb2.create.mkdir-dup).
                     Err(NtStatus::OBJECT_NAME_COLLISION)
                         if intent.disposition != CreateDisposition::Create && tries < RACE_TRIES =>
@@ -142,6 +171,92 @@ pub(super) fn find(
         }
     };
     grant(share, token, request, intent, found).map_err(FindError::Status)
+}
+
+/// The security descriptor of the folder in which files are made, once it is known. It is kept for one
+/// request: all of its files are made by the rights of one moment.
+#[derive(Default)]
+pub(super) struct FolderRights(Option<(RelPath, Option<SecurityDescriptor>)>);
+
+impl FolderRights {
+    /// Checks that the user may add a node, and returns the descriptor of its folder.
+    fn check_adding(
+        &mut self,
+        share: &Share,
+        token: &Token,
+        path: &RelPath,
+        directory: bool,
+    ) -> Result<Option<&SecurityDescriptor>, NtStatus> {
+        let folder = path.parent().unwrap_or_default();
+        let is_known = self.0.as_ref().is_some_and(|(known, _)| *known == folder);
+        if !is_known {
+            self.0 = Some((folder, security::parent_descriptor(share, path)?));
+        }
+        let descriptor = self.0.as_ref().and_then(|(_, descriptor)| descriptor.as_ref());
+        security::check_adding_to(descriptor, token, directory)?;
+        Ok(descriptor)
+    }
+}
+
+/// Makes a file that must be new, for a worker, who may wait for a large folder.
+pub(super) fn make(
+    place: &Place<'_>,
+    token: &Token,
+    request: &CreateRequest<'_>,
+    intent: &CreateIntent,
+    target: &Target,
+    rights: &mut FolderRights,
+) -> Result<FoundFile, NtStatus> {
+    let share = place.share;
+    let contexts = CreateContexts::default();
+    let read_only = !share.access().contains(AccessMask::WRITE_DATA);
+    let no_wake = || -> Task { Box::new(|| ()) };
+    let path = match path_if_missing(share, intent, target, read_only, Some(&no_wake)) {
+        Ok(path) => path,
+        Err(FindError::After(task)) => {
+            task();
+            None
+        }
+        Err(_) => None,
+    };
+    if let Some(path) = path
+        && let Ok(found) = create_new(
+            share, token, request, intent, &contexts, target, path, read_only, rights,
+        )
+    {
+        return Ok(found);
+    }
+    // The ordinary way finds what is in the way, and says so.
+    find(place, token, request, intent, &contexts, target, None).map_err(FindError::into_status)
+}
+
+/// Returns the path for a file that must be new, if no name in another case stands for it. Then it is
+/// made at once, since it is nearly always missing: looking for it would cost as much as making it. If it
+/// is there after all, making it fails, and all goes the ordinary way.
+fn path_if_missing(
+    share: &Share,
+    intent: &CreateIntent,
+    target: &Target,
+    read_only: bool,
+    wake_request: WakeRequest<'_>,
+) -> Result<Option<RelPath>, FindError> {
+    let (Some(name), Some(then)) = (target.path.file_name(), wake_request) else {
+        return Ok(None);
+    };
+    if intent.disposition != CreateDisposition::Create
+        || read_only
+        || target.stream.is_some()
+        || share.name_view().short_names && short_name::may_be_short(name.as_bytes())
+    {
+        return Ok(None);
+    }
+    match share.store.resolve_soon(&target.path, then) {
+        Ok(Resolved::Path(path)) => Ok((path == target.path).then_some(path)),
+        Ok(Resolved::UnderWay) => Err(FindError::UnderWay),
+        Ok(Resolved::After(task)) => Err(FindError::After(task)),
+        // The ordinary way says what is wrong.
+        Err(_) => Ok(None),
+    }
 }
 
 /// Returns how the store must open the file.
@@ -273,13 +388,14 @@ fn create_new(
     target: &Target,
     path: RelPath,
     read_only: bool,
+    rights: &mut FolderRights,
 ) -> Result<FoundFile, NtStatus> {
     intent.check_missing(read_only)?;
     if path.is_root() {
         return Err(NtStatus::OBJECT_NAME_INVALID);
     }
     let directory = intent.options.contains(CreateOptions::DIRECTORY_FILE);
-    let parent = security::check_adding(share, token, &path, directory)?;
+    let parent = rights.check_adding(share, token, &path, directory)?;
     let new = attributes::new_node(directory, request.file_attributes);
     let how = NodeOpen {
         access: if directory { Access::Read } else { Access::Write },
@@ -292,16 +408,7 @@ fn create_new(
         _ => status::of(&error),
     })?;
     let (id, made) = (opened.stat.id, path.clone());
-    let outcome = initialize(
-        opened,
-        path,
-        token,
-        intent,
-        contexts,
-        target,
-        parent.as_ref(),
-        read_only,
-    );
+    let outcome = initialize(opened, path, token, intent, contexts, target, parent, read_only);
     if outcome.is_err() {
         // A failed CREATE removes what it created. An error of that does not change the outcome.
         let what = if directory {

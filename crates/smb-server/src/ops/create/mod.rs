@@ -11,14 +11,17 @@
 mod afar;
 mod contexts;
 mod find;
+mod get_files;
 mod pipe;
+mod put_files;
 mod reconnect;
+mod together;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use ropeway_smb_proto::server::hub::{AppInstance, FileKey, Granted, OpenOutcome, OpenRequest};
+use ropeway_smb_proto::server::hub::{AppInstance, FileKey, Granted, OpenId, OpenOutcome, OpenRequest};
 use ropeway_smb_proto::server::rules::create::CreateIntent;
 use ropeway_smb_wire::FileAttributes;
 use ropeway_smb_wire::create::{
@@ -26,7 +29,7 @@ use ropeway_smb_wire::create::{
 };
 use ropeway_smb_wire::create_context::{LeaseState, RequestContext};
 use ropeway_smb_wire::header::HEADER_LEN;
-use ropeway_smb_wire::{NtStatus, Reader};
+use ropeway_smb_wire::{NtStatus, Reader, SessionId, TreeId};
 use ropeway_vfs::external::ContentLease;
 use ropeway_vfs::store::{NodeStat, Task};
 use ropeway_vfs::{ErrorKind, Kind};
@@ -34,6 +37,7 @@ use ropeway_vfs::{ErrorKind, Kind};
 use self::contexts::CreateContexts;
 pub(super) use self::find::stored_name;
 use self::find::{FindError, FoundFile, WakeRequest};
+pub(super) use self::together::files_together;
 use super::context::{Context, Execution, Outcome};
 use super::name::{self, Target, key_of};
 use super::{close, notify, persistent, tree};
@@ -350,25 +354,17 @@ fn finish(
         return Err(status);
     }
     let action = intent.action(found.created);
+    let (created, stat) = (found.created, found.stat);
     let open = Arc::new(Open {
-        id: granted.open.get(),
-        session: AtomicU64::new(context.session().0),
-        tree: AtomicU32::new(context.request.tree.0),
-        share: Arc::clone(share),
-        file,
-        short_name: found.short_name,
-        directory: found.stat.kind == Kind::Directory && found.stream.is_none(),
-        node: found.node,
-        base: found.base,
-        stream: found.stream,
-        access: found.access,
-        may_overwrite: found.may_overwrite,
         options: request.options,
         action,
-        path: Mutex::new(found.path),
-        position: AtomicU64::new(0),
-        scan: Mutex::new(None),
-        state: Default::default(),
+        ..open_of(
+            granted.open,
+            (context.session(), context.request.tree),
+            share,
+            file,
+            found,
+        )
     });
     // The attributes may have changed before the file was watched.
     let seen_before = guard.is_some();
@@ -379,25 +375,54 @@ fn finish(
     context
         .shared
         .add_handle(open.id, Handle::File(Arc::clone(&open)));
-    if found.created {
+    if created {
         notify::entry_changed(context.shared, &open, true);
     } else if overwrites {
         notify::content_changed(context.shared, &open);
     }
     context.record(
-        if found.created { "create" } else { "open" },
+        if created { "create" } else { "open" },
         Some(&share.name),
         Some(&open.path()),
         None,
         NtStatus::SUCCESS,
     );
     let granted = persistent::promise(context.shared, &open, granted);
-    let is_new_stream = found.created && open.stream.is_some();
-    let is_prepared =
-        (found.created || overwrites) && (contexts.allocation.is_some() || !contexts.eas.is_empty());
+    let is_new_stream = created && open.stream.is_some();
+    let is_prepared = (created || overwrites) && (contexts.allocation.is_some() || !contexts.eas.is_empty());
     let unchanged = !is_new_stream && !overwrites && !is_prepared && !seen_before;
-    let stat = unchanged.then_some(found.stat);
+    let stat = unchanged.then_some(stat);
     reply(context, &open, &granted, contexts, action, stat)
+}
+
+/// Returns the open of a file that was found or made, without options.
+fn open_of(
+    id: OpenId,
+    (session, tree): (SessionId, TreeId),
+    share: &Arc<Share>,
+    file: FileKey,
+    found: FoundFile,
+) -> Open {
+    Open {
+        id: id.get(),
+        session: AtomicU64::new(session.0),
+        tree: AtomicU32::new(tree.0),
+        share: Arc::clone(share),
+        file,
+        short_name: found.short_name,
+        directory: found.stat.kind == Kind::Directory && found.stream.is_none(),
+        node: found.node,
+        base: found.base,
+        stream: found.stream,
+        access: found.access,
+        may_overwrite: found.may_overwrite,
+        options: CreateOptions::default(),
+        action: CreateAction::CREATED,
+        path: Mutex::new(found.path),
+        position: AtomicU64::new(0),
+        scan: Mutex::new(None),
+        state: Default::default(),
+    }
 }
 
 /// Truncates a file, and sets the attributes that the request contains.

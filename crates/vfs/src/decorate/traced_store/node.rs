@@ -151,6 +151,10 @@ impl Node for TracedNode {
         self.plain("writeback", |node| node.write_out())
     }
 
+    fn begin_sync(&self) -> Result<()> {
+        self.inner.begin_sync()
+    }
+
     fn sync(&self) -> Result<()> {
         self.plain("sync", |node| node.sync())
     }
