@@ -84,9 +84,9 @@ fn settings(base: &str) -> Settings {
     }
 }
 
-/// Reads one request and answers it; returns path and body.
-fn answer(stream: TcpStream) -> Option<(String, Vec<u8>)> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
+/// Reads one request; returns path and body.
+fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut reader = BufReader::new(stream);
     let mut first = String::new();
     reader.read_line(&mut first).ok()?;
     let path = first.split(' ').nth(1)?.to_owned();
@@ -103,10 +103,12 @@ fn answer(stream: TcpStream) -> Option<(String, Vec<u8>)> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    let mut stream = stream;
-    let reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    stream.write_all(reply).ok()?;
     Some((path, body))
+}
+
+fn answer(mut stream: &TcpStream) {
+    let reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    _ = stream.write_all(reply);
 }
 
 /// A collector that keeps what it is sent.
@@ -116,11 +118,14 @@ fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
     let (sender, received) = channel();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            if let Some(request) = answer(stream)
-                && sender.send(request).is_err()
-            {
+            // Kept before it is answered: whoever has the answer may look for it at once.
+            let Some(request) = request(&stream) else {
+                continue;
+            };
+            if sender.send(request).is_err() {
                 return;
             }
+            answer(&stream);
         }
     });
     (base, received)
