@@ -40,6 +40,7 @@ pub(crate) fn spec(args: &SelectArgs) -> Result<FilterSpec, Failure> {
         newer_than: args.newer,
         older_than: args.older,
         files_from: None,
+        folders_alone: Vec::new(),
     };
     for path in &args.exclude_from {
         spec.exclude

@@ -47,6 +47,8 @@ pub struct FilterSpec {
     pub older_than: Option<Timestamp>,
     /// Take only these paths.
     pub files_from: Option<Vec<RelPath>>,
+    /// Folders that take part beside the paths of `files_from`, without what is in them.
+    pub folders_alone: Vec<RelPath>,
 }
 
 /// A filter option that cannot be parsed or used.
@@ -146,7 +148,10 @@ impl Filter {
             size_max: max,
             newer_than: spec.newer_than,
             older_than: spec.older_than,
-            listed: spec.files_from.as_deref().map(Listed::new),
+            listed: spec
+                .files_from
+                .as_deref()
+                .map(|list| Listed::new(list, &spec.folders_alone)),
         })
     }
 
@@ -293,7 +298,7 @@ fn reason(error: &ignore::Error) -> String {
     }
 }
 
-/// The paths of a list, and the folders that lead to them.
+/// The paths of a list, and the folders that lead to them or take part alone.
 #[derive(Clone, Debug)]
 struct Listed {
     paths: HashSet<Vec<u8>>,
@@ -301,8 +306,12 @@ struct Listed {
 }
 
 impl Listed {
-    fn new(list: &[RelPath]) -> Self {
-        let mut parents = HashSet::new();
+    fn new(list: &[RelPath], alone: &[RelPath]) -> Self {
+        let mut parents: HashSet<Vec<u8>> = alone
+            .iter()
+            .flat_map(|path| lineage(path, true))
+            .map(|(prefix, _)| prefix.to_vec())
+            .collect();
         for path in list {
             for (prefix, _) in lineage(path, true) {
                 if prefix.len() < path.as_bytes().len() {

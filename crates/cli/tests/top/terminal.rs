@@ -1,6 +1,7 @@
 //! Views that fill a terminal.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 
@@ -154,6 +155,38 @@ fn differing(place: &Place) {
     file(&place.join("a/deep/changed"), 7000, 3);
     file(&place.join("a/new"), 3000, 4);
     file(&place.join("b/extra"), 10, 5);
+    let earlier = SystemTime::now() - Duration::from_secs(3600);
+    for folder in ["a/deep", "a"] {
+        let folder = fs::File::open(place.join(folder)).unwrap();
+        folder.set_modified(earlier).unwrap();
+    }
+}
+
+/// Chosen alone, the top folder brings its attributes and nothing of what is in it.
+#[test]
+fn attributes_of_the_top_folder_come_alone() {
+    let place = Place::new();
+    differing(&place);
+    let terminal = or_skip!(Tmux::open(&place, 100, 24));
+    terminal.ropeway("check --tui a b; echo ended-with $?");
+    assert!(terminal.shows("5 differences"), "{}", terminal.text());
+    assert!(terminal.shows("compared"), "{}", terminal.text());
+    // The first row.
+    terminal.types(" ");
+    assert!(terminal.shows("1 chosen"), "{}", terminal.text());
+    terminal.types(">");
+    assert!(terminal.shows("[y/N]"), "{}", terminal.text());
+    terminal.types("y");
+    assert!(
+        terminal.shows("copied 0 files, durable; 0 errors"),
+        "{}",
+        terminal.text()
+    );
+    terminal.types("q");
+    assert!(terminal.shows("ended-with 7"), "{}", terminal.text());
+    assert!(!place.join("b/new").exists(), "{}", terminal.text());
+    let modified = |path: &str| fs::metadata(place.join(path)).unwrap().modified().unwrap();
+    assert_eq!(modified("a"), modified("b"));
 }
 
 #[test]

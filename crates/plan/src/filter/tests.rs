@@ -163,6 +163,17 @@ fn a_list_takes_the_paths_it_names() {
         assert_eq!(f.directory(&path(name)), entered, "{name}");
         assert_eq!(f.excluded(&path(name), true), !entered, "{name}");
     }
+    let alone = Filter::new(&FilterSpec {
+        files_from: Some(vec![path("x")]),
+        folders_alone: vec![RelPath::root(), path("dir/deep")],
+        ..FilterSpec::default()
+    })
+    .unwrap();
+    assert_files(&alone, &["x"], &["a", "dir/a", "dir/deep/a"]);
+    for (name, entered) in [("dir/deep", true), ("dir", true), ("dir/deep/er", false)] {
+        assert_eq!(alone.directory(&path(name)), entered, "{name}");
+    }
+    assert_eq!(alone.listed().collect::<Vec<_>>(), [path("x")]);
     let nothing = Filter::new(&FilterSpec {
         files_from: Some(Vec::new()),
         ..FilterSpec::default()

@@ -11,7 +11,7 @@ use ropeway_copy::{
 };
 use ropeway_plan::Filter;
 use ropeway_vfs::event::{Counters, Event, Phase};
-use ropeway_vfs::{Kind, Name, RelPath};
+use ropeway_vfs::{Kind, RelPath};
 use tokio::task::JoinHandle;
 
 use super::list::{Direction, List};
@@ -28,8 +28,14 @@ use crate::{boot, filters};
 /// Failures that are kept by path. A guess: more are not looked at one by one.
 const FAILURES_MAX: usize = 10_000;
 
-/// A name that no node has, as the only one wanted of a folder whose attributes alone are copied.
-const NOTHING: &[u8] = b".ropeway-nothing-of-this-folder";
+/// What is copied.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    /// Nodes, with all that is in them.
+    whole: Vec<RelPath>,
+    /// Folders whose attributes are copied, and nothing that is in them.
+    alone: Vec<RelPath>,
+}
 
 /// What the view shows of the work.
 #[derive(Default)]
@@ -205,15 +211,15 @@ impl Worker {
 
     /// Copies the chosen differences.
     pub(super) fn copy(&self, direction: Direction) {
-        let (indices, paths) = {
+        let (indices, wanted) = {
             let mut shared = self.shared.lock();
             let (indices, _) = shared.list.copyable(direction);
             let rows = indices.iter().map(|index| &shared.list.all()[*index]);
-            let paths: Vec<RelPath> = rows.map(|row| wanted(direction, &row.difference)).collect();
+            let wanted = wanted(direction, rows.map(|row| &row.difference));
             shared.list.begin(&indices);
-            (indices, paths)
+            (indices, wanted)
         };
-        let prepared = self.runtime.block_on(self.prepare(direction, paths));
+        let prepared = self.runtime.block_on(self.prepare(direction, wanted));
         let job = match prepared {
             Ok(job) => job,
             Err(failure) => {
@@ -243,13 +249,13 @@ impl Worker {
     }
 
     /// Opens both trees and makes the job.
-    async fn prepare(&self, direction: Direction, paths: Vec<RelPath>) -> Result<Job, Failure> {
+    async fn prepare(&self, direction: Direction, wanted: Wanted) -> Result<Job, Failure> {
         let (from, to) = match direction {
             Direction::Forward => (&self.source, &self.target),
             Direction::Back => (&self.target, &self.source),
         };
         let opener = Opener::plain(&self.servers, None).writing();
-        let options = self.options(paths)?;
+        let options = self.options(wanted)?;
         let pool = pool_for(options.engine, true);
         let spec = JobSpec {
             roots: vec![Root {
@@ -269,11 +275,13 @@ impl Worker {
     }
 
     /// Returns the options of a copy: the rules of the comparison decide what differs.
-    fn options(&self, paths: Vec<RelPath>) -> Result<Options, Failure> {
+    fn options(&self, wanted: Wanted) -> Result<Options, Failure> {
         let args = &self.args;
-        let is_whole = paths.iter().any(RelPath::is_root);
         let mut filter = filters::spec(&args.select)?;
-        filter.files_from = (!is_whole).then_some(paths).or(filter.files_from);
+        if !wanted.whole.iter().any(RelPath::is_root) {
+            filter.files_from = Some(wanted.whole);
+            filter.folders_alone = wanted.alone;
+        }
         let filter = Filter::new(&filter).map_err(|error| Failure::usage(error.to_string()))?;
         Ok(Options {
             checksum: args.checksum,
@@ -346,18 +354,19 @@ impl Worker {
     }
 }
 
-/// Returns the path to copy for a difference. Of a folder that differs in attributes only, nothing
-/// inside is wanted.
-fn wanted(direction: Direction, difference: &Difference) -> RelPath {
-    let path = direction.path(difference).clone();
-    let is_folder = difference.source.is_some_and(|side| side.kind == Kind::Directory);
-    match (
-        difference.action == "attributes" && is_folder && !path.is_root(),
-        Name::new(NOTHING),
-    ) {
-        (true, Some(nothing)) => path.join(&nothing),
-        _ => path,
+/// Returns what to copy for differences. Of a folder that differs in attributes only, nothing inside
+/// is wanted.
+fn wanted<'a>(direction: Direction, differences: impl Iterator<Item = &'a Difference>) -> Wanted {
+    let mut wanted = Wanted::default();
+    for difference in differences {
+        let is_folder = difference.source.is_some_and(|side| side.kind == Kind::Directory);
+        let paths = match difference.action == "attributes" && is_folder {
+            true => &mut wanted.alone,
+            false => &mut wanted.whole,
+        };
+        paths.push(direction.path(difference).clone());
     }
+    wanted
 }
 
 /// Returns the journal of a copy. It is not that of a copy of the whole tree.
@@ -425,7 +434,11 @@ fn conclude(
         Some(why) => why,
         None => format!(
             "copied {}, {durable}; {}",
-            crate::ui::format::counted(counters.files_done, "file", "files"),
+            crate::ui::format::counted(
+                counters.files_done.saturating_sub(counters.files_skipped),
+                "file",
+                "files"
+            ),
             crate::ui::format::counted(outcome.summary.errors, "error", "errors"),
         ),
     });
@@ -472,9 +485,16 @@ mod tests {
             target: Some(side),
             reasons: Vec::new(),
         };
-        assert_eq!(wanted(Direction::Forward, &difference("missing")), path("a/d"));
-        assert_eq!(wanted(Direction::Back, &difference("missing")), path("a/D"));
-        assert_ne!(wanted(Direction::Forward, &difference("attributes")), path("a/d"));
+        let of = |direction, action| wanted(direction, [difference(action)].iter());
+        let whole = |name| Wanted {
+            whole: vec![path(name)],
+            ..Wanted::default()
+        };
+        assert_eq!(of(Direction::Forward, "missing"), whole("a/d"));
+        assert_eq!(of(Direction::Back, "missing"), whole("a/D"));
+        let alone = of(Direction::Forward, "attributes");
+        assert_eq!(alone.alone, [path("a/d")]);
+        assert!(alone.whole.is_empty());
     }
 
     #[test]
