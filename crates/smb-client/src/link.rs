@@ -165,7 +165,8 @@ impl Link {
         {
             return Err(error);
         }
-        match self.reconnect(asked_at + self.options.timeout).await {
+        // On the heap: every request passes here, and finds a session.
+        match Box::pin(self.reconnect(asked_at + self.options.timeout)).await {
             Ok(session) => {
                 *self.current.lock() = Some(Arc::clone(&session));
                 Ok(session)
@@ -451,6 +452,9 @@ impl Link {
         let secret = secret.ok_or(Error::Misuse("the server has no multichannel"))?;
         let mechanisms = self.authenticator.mechanisms().await?;
         let stream = self.connect_further(session.address).await?;
+        if let Some(fault) = session.tampered() {
+            return Err(Error::Tampered(fault));
+        }
         let begin = Begin::Bind(secret, mechanisms);
         let (channel, ready) = self.start_driver(stream, &session.shared, SessionId(0), begin)?;
         let ready = self.logged_in(ready).await?;

@@ -84,6 +84,7 @@ async fn open_warm(
         // The login failed: there will be no session.
         Err(_) => None,
     };
+    let session = session.filter(|session| session.tampered().is_none());
     let Some((session, secret)) = session.and_then(|session| session.secret.clone().map(|it| (session, it)))
     else {
         return Ok(());

@@ -26,8 +26,9 @@ use crate::workspace::Workspace;
 
 /// Number of times that a failed test must pass alone.
 const REPEATS: u32 = 3;
-/// Largest number of unsteady tests in one run of the step.
-const UNSTEADY_MAX: usize = 2;
+/// Largest number of unsteady tests in one run of the step: some 0.15 % of them, since a machine that is
+/// shared with others stands still for seconds now and then.
+const UNSTEADY_MAX: usize = 5;
 /// Number of slowest tests and programs that are printed.
 const SLOWEST: usize = 20;
 

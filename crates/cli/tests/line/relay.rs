@@ -15,10 +15,11 @@ const TREE_DISCONNECT: u16 = 0x04;
 const ECHO: u16 = 0x0D;
 
 const HEADER: usize = 64;
-/// Offsets of the status, the command and the flags in a header.
+/// Offsets of the status, the command, the flags and the session id in a header.
 const STATUS: usize = 8;
 const COMMAND: usize = 12;
 const FLAGS: usize = 16;
+const SESSION_ID: usize = 40;
 const STATUS_PENDING: u32 = 0x0103;
 const FLAG_SIGNED: u32 = 0x08;
 const FLAG_ASYNC: u32 = 0x02;
@@ -47,7 +48,8 @@ pub(crate) enum Attack {
 struct Seen {
     /// Connections on which a login began.
     logins: AtomicUsize,
-    /// SESSION_SETUP requests after the attack.
+    /// Logins after the attack: SESSION_SETUP requests that ask for a new session. A further
+    /// connection of the session, which is opened at the same time, may still be bound to it.
     later: AtomicUsize,
     is_done: AtomicBool,
 }
@@ -95,7 +97,7 @@ impl Relay {
         self.seen.logins.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of login requests after the attack.
+    /// Returns the number of logins that began after the attack.
     pub(crate) fn later_logins(&self) -> usize {
         self.seen.later.load(Ordering::SeqCst)
     }
@@ -119,7 +121,7 @@ impl Line {
                 if command(&frame) == Some(SESSION_SETUP) {
                     seen.logins.fetch_add(usize::from(!has_begun), Ordering::SeqCst);
                     has_begun = true;
-                    let is_later = seen.is_done.load(Ordering::SeqCst);
+                    let is_later = seen.is_done.load(Ordering::SeqCst) && !names_session(&frame);
                     seen.later.fetch_add(usize::from(is_later), Ordering::SeqCst);
                 }
                 if to_server.write_all(&frame).is_err() {
@@ -224,6 +226,11 @@ fn frame_of(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 fn command(frame: &[u8]) -> Option<u16> {
     let is_plain = frame.len() >= 4 + HEADER && frame[4] == 0xFE;
     is_plain.then(|| u16::from_le_bytes([frame[4 + COMMAND], frame[4 + COMMAND + 1]]))
+}
+
+/// Whether a request is one of a session: a login's first one is not.
+fn names_session(frame: &[u8]) -> bool {
+    frame[4 + SESSION_ID..4 + SESSION_ID + 8] != [0; 8]
 }
 
 fn number(frame: &[u8], at: usize) -> u32 {
