@@ -32,6 +32,9 @@ use ropeway_smb_wire::fsctl::pipe::PipeWait;
 use ropeway_smb_wire::fsctl::private::{
     ChunkEntry, ChunksRequest, PrivateMessage, RangeHashReply, RangeHashRequest,
 };
+use ropeway_smb_wire::fsctl::private_get::GetFile;
+use ropeway_smb_wire::fsctl::private_put::PutFile;
+use ropeway_smb_wire::fsctl::private_same::{CopyFile, SameFile};
 use ropeway_smb_wire::fsctl::ranges::{AllocatedRange, DuplicateExtents, SetSparse, SetZeroData};
 use ropeway_smb_wire::fsctl::reparse::{ReparseData, Symlink};
 use ropeway_smb_wire::fsctl::snapshots::{self, SnapshotArray};
@@ -335,6 +338,18 @@ const DECODERS: &[fn(&[u8])] = &[
     ),
     structure!(RangeHashRequest),
     structure!(RangeHashReply),
+    list!(PutFile::decode_list, |files: &Vec<PutFile<'_>>, w: &mut Writer<'_>| {
+        files.iter().for_each(|file| file.encode(w));
+    }),
+    list!(GetFile::decode_list, |files: &Vec<GetFile>, w: &mut Writer<'_>| {
+        files.iter().for_each(|file| file.encode(w));
+    }),
+    list!(CopyFile::decode_list, |files: &Vec<CopyFile>, w: &mut Writer<'_>| {
+        files.iter().for_each(|file| file.encode(w));
+    }),
+    list!(SameFile::decode_list, |files: &Vec<SameFile>, w: &mut Writer<'_>| {
+        files.iter().for_each(|file| file.encode(w));
+    }),
 ];
 
 fn private_message(bytes: &[u8]) {

@@ -6,11 +6,13 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use ropeway_peers::{Share, Smbd};
-use support::{Finished, PASSWORD, Place, Served, file, no_temporaries, or_skip, write_at};
+use serde_json::Value;
+use support::{Finished, PASSWORD, Place, Served, file, is_root, no_temporaries, or_skip, write_at};
 
 /// Larger than what goes as a small file (4 MiB).
 const SIZE: u64 = 12 << 20;
@@ -186,4 +188,85 @@ fn other_servers_get_the_whole_file() {
     assert_eq!(run.number("bytes_sent"), SIZE + 13);
     assert_eq!(run.number("bytes_reused"), 0);
     assert!(fs::read(&near).unwrap() == fs::read(data.join("far")).unwrap());
+}
+
+const MOVES: &str = r#"
+set -e
+nsenter --net=$ROPEWAY_FAR_NETNS "$1" serve --listen $ROPEWAY_FAR:4450 --user ann --password-file .password \
+    --no-announce data=data > served 2>&1 &
+server=$!
+for try in $(seq 100); do grep -q ropeway served 2>/dev/null && break; sleep 0.1; done
+sleep 1
+far=smb://ann@$ROPEWAY_FAR:4450/data/tree
+"$1" mirror --yes near $far
+mv near/album near/renamed
+mv near/keep/one near/keep/other
+mv near/keep/two near/moved
+"$1" mirror --yes --json near $far > up
+"$1" mirror --yes $far back
+mv data/tree/renamed data/tree/again
+mv data/tree/keep/other data/tree/keep/third
+"$1" mirror --yes --json $far back > down
+kill $server
+"#;
+
+/// Small files are not sent again, whether their folder was renamed or they were, into folders that are new
+/// and into others.
+#[test]
+fn small_files_that_were_moved_are_not_sent_again() {
+    if !is_root() {
+        println!("skipped: entering the far end of a line needs root");
+        return;
+    }
+    let place = Place::in_memory();
+    place.folder("data");
+    place.folder("near/album/deep");
+    place.folder("near/keep");
+    let names = ["album/1", "album/2", "album/deep/3", "keep/one", "keep/two"];
+    let mut total = 0;
+    for (number, name) in (1_u64..).zip(names) {
+        let size = number * 100_000;
+        file(&place.join("near").join(name), size, number);
+        total += size;
+    }
+    let secret = place.join(".password");
+    fs::write(&secret, format!("{PASSWORD}\n")).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let link = ["link", "--quiet", "--rtt", "20ms", "--rate", "100mbit", "--"];
+    let run = place.ropeway("lab").env("ROPEWAY_PASSWORD", PASSWORD).args(link);
+    let script = ["sh", "-c", MOVES, "sh", &support::binary()];
+    let finished = run.args(script).hang_after(Duration::from_secs(120)).run();
+    if finished.mentions("not permitted") || finished.mentions("is missing") {
+        println!("skipped: no link: {}", finished.err.trim());
+        return;
+    }
+    finished.assert_code(&[0]);
+    // Of what was moved first, one file stays where it is the second time.
+    for (way, moved) in [("up", total), ("down", total - 500_000)] {
+        let text = fs::read_to_string(place.join(way)).unwrap();
+        let summary: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(summary["bytes_reused"], moved, "{way}: {summary}");
+        assert_eq!(summary["bytes_sent"], 0, "{way}: {summary}");
+    }
+    for (near, far) in [
+        ("near/renamed/1", "again/1"),
+        ("near/renamed/2", "again/2"),
+        ("near/renamed/deep/3", "again/deep/3"),
+        ("near/keep/other", "keep/third"),
+        ("near/moved", "moved"),
+    ] {
+        let content = fs::read(place.join(near)).unwrap();
+        assert!(
+            fs::read(place.join("data/tree").join(far)).unwrap() == content,
+            "{far}"
+        );
+        assert!(
+            fs::read(place.join("back").join(far)).unwrap() == content,
+            "{far}"
+        );
+    }
+    for gone in ["album", "renamed", "keep/one", "keep/two", "keep/other"] {
+        assert!(!place.join("back").join(gone).exists(), "{gone}");
+    }
+    no_temporaries(place.path());
 }

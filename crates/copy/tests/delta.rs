@@ -219,6 +219,85 @@ async fn what_was_moved_is_not_sent_again() {
     }
 }
 
+/// Files of a folder that is renamed in the source: their sizes, and whether the target has other content of the
+/// same size and time.
+const ALBUM: [(usize, bool); 7] = [
+    (0, false),
+    (5_000, false),
+    (9_000, false),
+    (9_000, true),
+    (200_000, false),
+    (2_000_000, true),
+    (3_000_000, false),
+];
+
+/// Mirrors a source in which a folder with [`ALBUM`] has another name than on the target.
+async fn mirror_album(up: bool, chunks: FarChunks) -> Outcome {
+    let far = far(chunks);
+    let capabilities = Capabilities {
+        small_in_flight: 256,
+        small_puts_in_flight: 256,
+        small_gets_in_flight: 256,
+        ..far.capabilities().clone()
+    };
+    let (near, far) = (MemoryTree::new(), far.with_capabilities(capabilities));
+    let (source, target) = if up { (near, far) } else { (far, near) };
+    let times = |number: i128| MetadataChange {
+        modified: Some(Timestamp((1_600_000_000 + number) * 1_000_000_000)),
+        ..Default::default()
+    };
+    for (number, (size, differs)) in ALBUM.into_iter().enumerate() {
+        let new = noise(number as u64, size);
+        let old = if differs { noise(99, size) } else { new.clone() };
+        let at = |top: &str| path(&format!("{top}/{number}"));
+        source.insert_file(&at("photos/renamed"), &new).unwrap();
+        target.insert_file(&at("to/photos/album"), &old).unwrap();
+        let times = times(number as i128);
+        source.set_metadata(&at("photos/renamed"), &times).await.unwrap();
+        target.set_metadata(&at("to/photos/album"), &times).await.unwrap();
+    }
+    let (source, target) = (Arc::new(source), Arc::new(target));
+    let spec = JobSpec::whole(source.clone(), target.clone(), path("to"), mirror());
+    let (outcome, events) = spec.run().await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    for (number, (size, _)) in ALBUM.into_iter().enumerate() {
+        let at = |top: &str| path(&format!("{top}/{number}"));
+        let new = at("to/photos/renamed");
+        assert!(
+            target.content(&new).unwrap() == noise(number as u64, size),
+            "{number}"
+        );
+        let times = target.metadata(&new).await.unwrap().modified;
+        assert_eq!(
+            times,
+            source.metadata(&at("photos/renamed")).await.unwrap().modified
+        );
+        assert!(target.content(&at("to/photos/album")).is_err());
+    }
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_files_of_a_renamed_folder_are_not_sent_again() {
+    let all = |is_sent: fn(usize, bool) -> bool| -> u64 {
+        let sent = ALBUM
+            .into_iter()
+            .filter(|(size, differs)| is_sent(*size, *differs));
+        sent.map(|(size, _)| size as u64).sum()
+    };
+    for up in [true, false] {
+        let outcome = mirror_album(up, FarChunks::True).await;
+        // The smallest are sent.
+        let sent = all(|size, differs| differs || size < 8 << 10);
+        assert_eq!(outcome.summary.counters.bytes_sent, sent, "up {up}");
+        assert_eq!(outcome.summary.bytes_reused, all(|_, _| true) - sent, "up {up}");
+        // A far end that compares nothing.
+        let outcome = mirror_album(up, FarChunks::None).await;
+        assert_eq!(outcome.summary.counters.bytes_sent, all(|_, _| true), "up {up}");
+        assert_eq!(outcome.summary.bytes_reused, 0, "up {up}");
+    }
+}
+
 /// Size and time are a guess. The content decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_file_of_the_same_size_and_time_is_not_taken_for_it() {

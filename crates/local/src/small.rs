@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ropeway_block::BlockMut;
 use ropeway_vfs::{
-    CacheMode, Create, GetSmall, GotSmall, Loss, Metadata, Op, OpenOptions, PutSmall, RelPath, Result,
+    CacheMode, Create, GetSmall, GotSmall, Metadata, Op, OpenOptions, PutDone, PutSmall, RelPath, Result,
 };
 use rustix::io::Errno;
 
@@ -23,7 +23,7 @@ pub(crate) fn is_plain(tree: &Inner, cache: CacheMode) -> bool {
 }
 
 /// Writes one file.
-pub(crate) fn put(tree: &Arc<Inner>, put: &PutSmall) -> Result<Vec<Loss>> {
+pub(crate) fn put(tree: &Arc<Inner>, put: &PutSmall) -> Result<PutDone> {
     let opened = open::open(tree, &put.path, OpenOptions::write(put.create, CacheMode::Keep))?;
     if let Some(content) = &put.content {
         write(&opened.fd, content).map_err(|error| fault(Op::Write, &put.path, error))?;
@@ -38,7 +38,10 @@ pub(crate) fn put(tree: &Arc<Inner>, put: &PutSmall) -> Result<Vec<Loss>> {
         let fragile = !tree.capabilities.folder_renames;
         names::rename(&tree.root, fragile, &put.path, to, true)?;
     }
-    Ok(losses)
+    Ok(PutDone {
+        losses,
+        reused: false,
+    })
 }
 
 fn write(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<()> {
@@ -78,6 +81,7 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
             metadata: before,
             xattrs: None,
             whole: false,
+            reused: false,
         });
     }
     // One byte more shows whether the file grew.
@@ -101,6 +105,7 @@ fn get_into(tree: &Arc<Inner>, get: &GetSmall, block: &mut BlockMut) -> Result<G
         metadata: before,
         xattrs,
         whole,
+        reused: false,
     })
 }
 

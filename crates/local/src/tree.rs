@@ -13,8 +13,8 @@ use ropeway_block::BlockMut;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
     Batch, BatchResult, Capabilities, Claim, ClaimAbove, CompareBatch, CompareResult, Create, File, GetSmall,
-    GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath,
-    Result, Space, Tree, Xattr,
+    GotSmall, Listing, Loss, Metadata, MetadataChange, Name, Op, OpenOptions, Pending, PutDone, PutSmall,
+    RelPath, Result, Space, Tree, Xattr,
 };
 use rustix::fs::StatxFlags;
 use rustix::io::Errno;
@@ -357,7 +357,7 @@ impl Tree for LocalTree {
         })))
     }
 
-    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<PutDone>> {
         if !small::is_plain(&self.inner, put.cache) {
             return Box::pin(ropeway_vfs::small::put_by_steps(self, put));
         }

@@ -65,6 +65,13 @@ impl TimeGranularity {
         }
     }
 
+    /// Returns the nanoseconds by which two times may differ that count as equal, or more.
+    pub fn reach_ns(&self) -> u64 {
+        self.granularity_ns
+            .max(self.window_ns.saturating_add(1))
+            .max(SMB_NS)
+    }
+
     /// Whether two times count as equal. An unknown time equals no time.
     pub fn equal(&self, one: Timestamp, other: Timestamp) -> bool {
         let went_over_smb = [one, other].iter().any(|time| is_multiple(*time, SMB_NS));

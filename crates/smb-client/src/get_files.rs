@@ -48,7 +48,7 @@ impl Together for Gets {
 
 /// Returns what a caller learns after an error of the whole request. One file may have been at fault: a
 /// request that was refused or not answered in time says nothing of the others.
-fn answer_of(error: &Error) -> Result<Option<Box<Got>>> {
+pub(crate) fn answer_of(error: &Error) -> Result<Option<Box<Got>>> {
     match error {
         Error::PeerRefused { .. } | Error::Lost(LostReason::TimedOut) => Ok(None),
         error => Err(error.clone()),
@@ -58,13 +58,13 @@ fn answer_of(error: &Error) -> Result<Option<Box<Got>>> {
 /// A file that was read.
 #[derive(Debug)]
 pub(crate) struct Got {
-    created: Created,
-    flags: GotFlags,
+    pub(crate) created: Created,
+    pub(crate) flags: GotFlags,
     content: Box<[u8]>,
 }
 
 impl Got {
-    fn of(file: GotFile<'_>) -> Option<Box<Self>> {
+    pub(crate) fn of(file: GotFile<'_>) -> Option<Box<Self>> {
         let info = file.info;
         file.status.is_success().then(|| {
             Box::new(Self {
@@ -109,6 +109,7 @@ impl Share {
             input: GetFile::len_of(&file.path),
             output: GOT_FIXED_LEN + length,
             content: u64::from(file.length),
+            compared: 0,
         };
         let answered = self.gather::<Gets>(&added, |w| file.encode(w));
         // Without an answer the runtime that sends the batch has ended.

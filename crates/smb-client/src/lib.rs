@@ -36,7 +36,7 @@
 //!        ├─ Handle (reclaimed, or opened again by path)      handle, reopen, durable, …
 //!        ├─ Directory                                        directory
 //!        ├─ put_small, get_small                             small, compound, compound_support
-//!        ├─ many small files in one request, at own servers  put_files, get_files
+//!        ├─ many small files in one request, at own servers  put_files, get_files, same_files
 //!        ├─ copy                                             server_copy
 //!        ├─ SmbTree: a folder as vfs::Tree                   smb_tree
 //!        └─ SmbStore: a folder as vfs::store::Store          smb_store
@@ -86,6 +86,7 @@ mod reach;
 mod recovery;
 mod reopen;
 mod replies;
+mod same_files;
 mod server_copy;
 mod session;
 mod session_record;

@@ -45,6 +45,19 @@ pub(crate) struct PutAnswer<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
+/// Returns whether times and attributes were set, or the error of an earlier step.
+pub(crate) fn outcome_of(status: PutStatus) -> Result<Result<()>> {
+    let failed = |op| Error::refused(op, status.status);
+    match status.step {
+        _ if status.status.is_success() => Ok(Ok(())),
+        PutStep::CREATE => Err(failed("open")),
+        PutStep::WRITE => Err(failed("write")),
+        PutStep::FLUSH => Err(failed("flush")),
+        PutStep::CLOSE => Err(failed("close")),
+        _ => Ok(Err(failed("set times and attributes"))),
+    }
+}
+
 impl PutAnswer<'_> {
     /// Waits until it is made. Returns whether times and attributes were set.
     ///
@@ -54,16 +67,7 @@ impl PutAnswer<'_> {
     pub(crate) async fn wait(self) -> Result<Result<()>> {
         // Without an answer the runtime that sends the batch has ended.
         let answer = self.answered.await;
-        let status = answer.map_err(|_| Error::Lost(LostReason::OutcomeUnknown))??;
-        let failed = |op| Error::refused(op, status.status);
-        match status.step {
-            _ if status.status.is_success() => Ok(Ok(())),
-            PutStep::CREATE => Err(failed("open")),
-            PutStep::WRITE => Err(failed("write")),
-            PutStep::FLUSH => Err(failed("flush")),
-            PutStep::CLOSE => Err(failed("close")),
-            _ => Ok(Err(failed("set times and attributes"))),
-        }
+        outcome_of(answer.map_err(|_| Error::Lost(LostReason::OutcomeUnknown))??)
     }
 }
 
@@ -77,6 +81,7 @@ impl Share {
             input: PutFile::len_of(&file.path, file.content.len()),
             output: PUT_STATUS_LEN,
             content,
+            compared: 0,
         };
         PutAnswer {
             answered: self.gather::<Puts>(&added, |w| file.encode(w)),

@@ -1,5 +1,6 @@
 //! Small files of many callers that go together in one request, where the server is this project's own
-//! (docs/adr/0039): [`put_files`](crate::put_files) and [`get_files`](crate::get_files).
+//! (docs/adr/0039): [`put_files`](crate::put_files), [`get_files`](crate::get_files) and
+//! [`same_files`](crate::same_files).
 //!
 //! Files that are asked for at the same time gather for a part of a round trip, and go together. Each
 //! caller learns what became of its own file. A lone file goes at once, in its own compound.
@@ -54,6 +55,8 @@ pub(crate) trait Together: Send + Sync + Sized + 'static {
     const INPUT_MAX: usize;
     /// Most bytes of a reply's output.
     const OUTPUT_MAX: usize;
+    /// Most bytes that the server compares for a request.
+    const COMPARED_MAX: u64 = 0;
 
     /// The files of a share that gather.
     fn queue(share: &ShareInner) -> &Queue<Self>;
@@ -70,6 +73,8 @@ pub(crate) struct Added {
     pub(crate) output: usize,
     /// Bytes of content.
     pub(crate) content: u64,
+    /// Bytes that the server compares, at most [`Together::COMPARED_MAX`].
+    pub(crate) compared: u64,
 }
 
 /// The files of a share that gather for a request.
@@ -109,6 +114,8 @@ pub(crate) struct Batch<T: Together> {
     callers: Vec<oneshot::Sender<T::Answer>>,
     /// Bytes of content.
     content: u64,
+    /// Bytes that the server compares.
+    compared: u64,
     /// Which batch of the share this is.
     number: u64,
 }
@@ -120,6 +127,7 @@ impl<T: Together> Batch<T> {
             output: 0,
             callers: Vec::new(),
             content: 0,
+            compared: 0,
             number,
         }
     }
@@ -132,7 +140,10 @@ impl<T: Together> Batch<T> {
     fn has_room(&self, file: &Added) -> bool {
         let input = PRIVATE_HEADER_LEN + self.body.len() + file.input;
         let output = PRIVATE_HEADER_LEN + self.output + file.output;
-        self.callers.len() < T::FILES_MAX && input <= T::INPUT_MAX && output <= T::OUTPUT_MAX
+        self.callers.len() < T::FILES_MAX
+            && input <= T::INPUT_MAX
+            && output <= T::OUTPUT_MAX
+            && self.compared + file.compared <= T::COMPARED_MAX
     }
 
     /// Takes the files, so that the next ones begin another batch.
@@ -174,6 +185,7 @@ impl Share {
         encode(&mut Writer::new(&mut batch.body));
         batch.output += file.output;
         batch.content += file.content;
+        batch.compared += file.compared;
         batch.callers.push(answer);
         if batch.callers.len() == 1 {
             let (share, number) = (self.clone(), batch.number);

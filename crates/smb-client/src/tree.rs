@@ -26,6 +26,7 @@ use crate::ops;
 use crate::private::PrivateSupport;
 use crate::put_files::Puts;
 use crate::replies::{check, first};
+use crate::same_files::{Copies, Sames};
 use crate::session::{Outcome, Session};
 use crate::together::Queue;
 
@@ -56,6 +57,8 @@ pub(crate) struct ShareInner {
     pub(crate) private: PrivateSupport,
     pub(crate) puts: Queue<Puts>,
     pub(crate) gets: Queue<Gets>,
+    pub(crate) copies: Queue<Copies>,
+    pub(crate) sames: Queue<Sames>,
 }
 
 /// A tree connection.
@@ -153,6 +156,8 @@ impl ShareInner {
             private: PrivateSupport::default(),
             puts: Queue::new(),
             gets: Queue::new(),
+            copies: Queue::new(),
+            sames: Queue::new(),
         })
     }
 

@@ -60,7 +60,7 @@ pub use metadata::{
     STREAM_XATTR_PREFIX, Timestamp, Xattr,
 };
 pub use path::{Name, RelPath};
-pub use small::{GetSmall, GotSmall, PutSmall};
+pub use small::{GetSmall, GotSmall, PutDone, PutSmall};
 pub use tree::{
     Batch, BatchDone, BatchItem, BatchResult, CacheMode, CompareBatch, CompareResult, CopyPiece, Create,
     Extent, FarContent, File, Listing, OpenOptions, Pending, Space, Tree,

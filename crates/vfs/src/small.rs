@@ -34,6 +34,18 @@ pub struct PutSmall {
     pub rename_to: Option<RelPath>,
     /// How to use the page cache.
     pub cache: CacheMode,
+    /// A file of the tree that may have the same content. A far end that can compare and copy it there need
+    /// not be sent the content.
+    pub same_as: Option<RelPath>,
+}
+
+/// What [`Tree::put_small`] returns.
+#[derive(Clone, Debug, Default)]
+pub struct PutDone {
+    /// What could not be kept.
+    pub losses: Vec<Loss>,
+    /// Whether the content was copied from [`PutSmall::same_as`] at the far end, and not sent.
+    pub reused: bool,
 }
 
 /// A small file to read in one call.
@@ -47,6 +59,8 @@ pub struct GetSmall {
     pub xattrs: bool,
     /// How to use the page cache.
     pub cache: CacheMode,
+    /// Whether the block holds what may be the content. A far end that can compare it need not send its own.
+    pub is_known: bool,
 }
 
 /// What [`Tree::get_small`] returns in addition to the content.
@@ -59,6 +73,8 @@ pub struct GotSmall {
     /// Whether the block holds the whole content and the file did not change meanwhile. If not,
     /// read the file block by block.
     pub whole: bool,
+    /// Whether the far end has what the block held ([`GetSmall::is_known`]), and sent nothing.
+    pub reused: bool,
 }
 
 /// Writes a file step by step.
@@ -66,7 +82,7 @@ pub struct GotSmall {
 /// # Errors
 /// The first failure. Part of a file may then exist under `path`; the file at `rename_to` is
 /// unchanged.
-pub async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<Vec<Loss>> {
+pub async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<PutDone> {
     let file = tree
         .open(&put.path, OpenOptions::write(put.create, put.cache))
         .await?;
@@ -79,7 +95,10 @@ pub async fn put_by_steps(tree: &(impl Tree + ?Sized), put: PutSmall) -> Result<
     if let Some(to) = &put.rename_to {
         tree.rename(&put.path, to, true).await?;
     }
-    Ok(losses)
+    Ok(PutDone {
+        losses,
+        reused: false,
+    })
 }
 
 /// Reads a file step by step, up to the block's capacity.
@@ -103,6 +122,7 @@ pub async fn get_by_steps(
             metadata: before,
             xattrs: None,
             whole: false,
+            reused: false,
         };
         return (block, Ok(got));
     }
@@ -125,6 +145,7 @@ pub async fn get_by_steps(
             metadata: before,
             xattrs,
             whole,
+            reused: false,
         })
     };
     let got = rest.await;

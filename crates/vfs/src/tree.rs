@@ -23,7 +23,7 @@ use crate::error::{EndError, Error, ErrorKind, Op, Result};
 use crate::folder_digest::FolderDigest;
 use crate::metadata::{Capabilities, DirEntry, Loss, Metadata, MetadataChange, Preserve, Xattr};
 use crate::path::{Name, RelPath};
-use crate::small::{self, GetSmall, GotSmall, PutSmall};
+use crate::small::{self, GetSmall, GotSmall, PutDone, PutSmall};
 
 /// A boxed future.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -354,12 +354,11 @@ pub trait Tree: Send + Sync + 'static {
     }
 
     /// Writes a whole small file with its attributes and final name, in one round trip where the
-    /// tree can. Returns what could not be kept.
+    /// tree can.
     ///
     /// After an error, part of a file may exist under [`PutSmall::path`]. A file under
     /// [`PutSmall::rename_to`] is the old one or the whole new one.
-    /// old one or the whole new one.
-    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<PutDone>> {
         Box::pin(small::put_by_steps(self, put))
     }
 

@@ -409,7 +409,7 @@ fn facts(summary: &Summary, line: Option<&LineReport>) -> String {
     parts.push(match summary.bytes_reused {
         0 => format!("sent {}", format::bytes(counters.bytes_sent)),
         reused => format!(
-            "sent {} ({} of changed files were there)",
+            "sent {} ({} of changed or moved files were there)",
             format::bytes(counters.bytes_sent),
             format::bytes(reused),
         ),

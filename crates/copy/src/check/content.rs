@@ -189,6 +189,7 @@ impl Contents {
     ) -> Option<Equal> {
         let _permit = self.whole_pairs.acquire().await;
         let get = |path: &RelPath| GetSmall {
+            is_known: false,
             path: path.clone(),
             size,
             xattrs: false,

@@ -5,7 +5,7 @@
 //! it builds the new file from this one and compares all of it with the source (docs/adr/0037). Only files
 //! for which that pays are remembered.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use ropeway_plan::TimeGranularity;
@@ -13,18 +13,23 @@ use ropeway_vfs::{Kind, Metadata, Name, RelPath, Timestamp};
 
 /// Size in bytes of the smallest file that is remembered. Smaller ones cross a line in one request with
 /// others.
-const SIZE_MIN: u64 = 1 << 20;
-/// Most files that are remembered: some 200 bytes each, so 3 MiB. A guess.
-const FILES_MAX: usize = 16 * 1024;
+const SIZE_MIN: u64 = 8 << 10;
+/// Size in bytes of the smallest large file. Small ones take no room from those.
+const LARGE_MIN: u64 = 1 << 20;
+/// Most files that are remembered, small and large: some 170 bytes each, so 13 MiB. A guess.
+const FILES_MAX: (usize, usize) = (64 * 1024, 16 * 1024);
+/// Most files of one size and time that are looked at for a new one: thousands may have the same.
+const LOOKED_AT_MAX: usize = 256;
 
-/// The files, by their sizes.
+/// The files, by their sizes and times.
 #[derive(Debug, Default)]
 pub(crate) struct ExtraFiles(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    by_size: HashMap<u64, Vec<(Timestamp, RelPath)>>,
-    count: usize,
+    files: BTreeMap<(u64, Timestamp), Vec<RelPath>>,
+    small: usize,
+    large: usize,
 }
 
 impl ExtraFiles {
@@ -34,11 +39,16 @@ impl ExtraFiles {
         let Some((file, modified)) = file.and_then(|file| Some((file, file.modified.known()?))) else {
             return;
         };
-        let mut known = self.0.lock();
-        if known.count < FILES_MAX {
-            known.count += 1;
-            let same_size = known.by_size.entry(file.size).or_default();
-            same_size.push((modified, path.clone()));
+        let known = &mut *self.0.lock();
+        let (count, max) = match file.size < LARGE_MIN {
+            true => (&mut known.small, FILES_MAX.0),
+            false => (&mut known.large, FILES_MAX.1),
+        };
+        if *count < max {
+            *count += 1;
+            let alike = known.files.entry((file.size, modified));
+            // Most are alone.
+            alike.or_insert_with(|| Vec::with_capacity(1)).push(path.clone());
         }
     }
 
@@ -49,14 +59,18 @@ impl ExtraFiles {
         file: &Metadata,
         granularity: &TimeGranularity,
     ) -> Option<RelPath> {
+        let modified = file.modified.known()?;
+        let reach = i128::from(granularity.reach_ns());
+        let (from, to) = (Timestamp(modified.0 - reach), Timestamp(modified.0 + reach));
         let known = self.0.lock();
-        let same_size = known.by_size.get(&file.size)?.iter();
-        let mut equal = same_size.filter(|(modified, _)| granularity.equal(*modified, file.modified));
+        let near = known.files.range((file.size, from)..=(file.size, to));
+        let equal = near.filter(|((_, time), _)| granularity.equal(*time, modified));
+        let mut equal = equal.flat_map(|(_, paths)| paths).take(LOOKED_AT_MAX);
         let first = equal.next()?;
-        let is_named_so = |path: &RelPath| path.file_name().as_ref() == Some(name);
-        let (_, path) = match is_named_so(&first.1) {
+        let is_named_so = |path: &&RelPath| path.file_name().as_ref() == Some(name);
+        let path = match is_named_so(&first) {
             true => first,
-            false => equal.find(|(_, path)| is_named_so(path)).unwrap_or(first),
+            false => equal.find(is_named_so).unwrap_or(first),
         };
         Some(path.clone())
     }
@@ -126,12 +140,13 @@ mod tests {
     fn a_bounded_number_is_remembered() {
         let files = ExtraFiles::default();
         let path = RelPath::root();
-        for time in 0..FILES_MAX as i128 + 9 {
-            files.add(
-                &path,
-                Some(&Metadata::bare(Kind::File, SIZE_MIN, Timestamp(time))),
-            );
-        }
-        assert_eq!(files.0.lock().by_size[&SIZE_MIN].len(), FILES_MAX);
+        let add = |size, time| {
+            files.add(&path, Some(&Metadata::bare(Kind::File, size, Timestamp(time))));
+        };
+        (0..FILES_MAX.0 as i128 + 9).for_each(|time| add(SIZE_MIN, time));
+        assert_eq!(files.0.lock().files.len(), FILES_MAX.0);
+        // Large ones have room of their own.
+        (0..FILES_MAX.1 as i128 + 9).for_each(|time| add(LARGE_MIN, time));
+        assert_eq!(files.0.lock().files.len(), FILES_MAX.0 + FILES_MAX.1);
     }
 }

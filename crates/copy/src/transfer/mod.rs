@@ -15,6 +15,7 @@ pub(crate) mod digest;
 pub(crate) mod file;
 pub(crate) mod link_table;
 pub(crate) mod links;
+pub(crate) mod moved;
 pub(crate) mod node;
 pub(crate) mod pipeline;
 pub(crate) mod small;

@@ -15,23 +15,24 @@
 //! long way, through `copy_file`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropeway_block::{Block, BlockMut};
 use ropeway_plan::Naming;
 use ropeway_vfs::{
-    BatchDone, Create, End, EndError, Error, ErrorKind, GetSmall, GotSmall, PutSmall, Verdict,
+    BatchDone, Create, End, EndError, Error, ErrorKind, GetSmall, GotSmall, PutDone, PutSmall, Verdict,
 };
 use tokio::time::Instant;
 
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::counters::add_wait;
-use crate::job::report::Report;
 use crate::place::destination::Destination;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
 use crate::transfer::file::check_identity;
+use crate::transfer::moved::Moved;
 use crate::transfer::node::{copy_file, fail_node};
 use crate::transfer::small::{clear_targets, finish_small, with_leftover};
 
@@ -64,8 +65,13 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: Box<FileTask>)
         return;
     }
     let admitted = context.report.admit(task.metadata.size).await;
-    let (block, got) = get(&context.config, &context.report, &task, block).await;
-    admitted.pay(block.len() as u64).await;
+    let moved = Moved::of(context, &task);
+    let (block, got) = get(context, &task, block, moved.as_ref()).await;
+    let crossed = match &got {
+        Ok(got) if got.reused => 0,
+        _ => block.len() as u64,
+    };
+    admitted.pay(crossed).await;
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
     let is_listed = |got: &GotSmall| check_identity(&task, &got.metadata, stable_ids).is_ok();
     let got = match got {
@@ -79,17 +85,26 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: Box<FileTask>)
             return Box::pin(failed(context, task, error, End::Source)).await;
         }
     };
+    let size = block.len() as u64;
     let mut done = BatchDone {
-        read: block.len() as u64,
-        sent: block.len() as u64,
-        size: block.len() as u64,
+        read: crossed,
+        sent: crossed,
+        size,
         hash: context.hash_algorithm().map(|algorithm| algorithm.hash(&block)),
         ..BatchDone::default()
     };
     let content = (!block.is_empty()).then(|| block.freeze());
-    match put(context, &task, content, &got).await {
-        Ok(losses) => {
-            done.losses = losses;
+    match put(context, &task, (content, moved), &got).await {
+        Ok(put) => {
+            if put.reused || crossed == 0 {
+                done.sent = 0;
+                context
+                    .report
+                    .live
+                    .bytes_reused
+                    .fetch_add(size, Ordering::Relaxed);
+            }
+            done.losses = put.losses;
             finish_small(context, &task, &done).await;
         }
         Err(error) => Box::pin(failed(context, task, error, End::Target)).await,
@@ -108,16 +123,22 @@ fn is_worth_holes(config: &JobConfig, task: &FileTask) -> bool {
 }
 
 async fn get(
-    config: &JobConfig,
-    report: &Report,
+    context: &Context,
     task: &FileTask,
     block: BlockMut,
+    moved: Option<&Moved>,
 ) -> (BlockMut, Result<GotSmall, Error>) {
+    let (config, report) = (&context.config, &context.report);
+    let (block, is_known) = match moved {
+        Some(moved) if !moved.is_far => moved.read(config, task, block).await,
+        _ => (block, false),
+    };
     let get = GetSmall {
         path: task.source_path.clone(),
         size: task.metadata.size,
         xattrs: config.wants_xattrs(&*task.folder.root().root.source, &task.metadata),
         cache: config.cache_of(task.locality(), task.metadata.size).source,
+        is_known,
     };
     let start = Instant::now();
     let got = task.folder.root().root.source.get_small(get, block).await;
@@ -128,9 +149,9 @@ async fn get(
 async fn put(
     context: &Context,
     task: &FileTask,
-    content: Option<Block>,
+    (content, moved): (Option<Block>, Option<Moved>),
     got: &GotSmall,
-) -> Result<Vec<ropeway_vfs::Loss>, Error> {
+) -> Result<PutDone, Error> {
     let (config, report) = (&context.config, &context.report);
     let destination = Destination::of_file(config, task);
     mark_folder(report, context.journal.as_ref(), &task.folder);
@@ -149,6 +170,7 @@ async fn put(
         sync: config.durability.flushes_each(),
         rename_to: matches!(naming, Naming::Now { .. }).then(|| task.folder.path().join(&task.name)),
         cache: config.cache_of(task.locality(), task.metadata.size).target,
+        same_as: moved.filter(|moved| moved.is_far).map(|moved| moved.path),
     };
     let start = Instant::now();
     let result = config.target.put_small(put).await;

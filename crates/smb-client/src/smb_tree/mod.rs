@@ -37,6 +37,7 @@ pub(crate) mod paths;
 mod ranges;
 mod reads;
 mod renames;
+mod same;
 pub(crate) mod security;
 mod small;
 pub(crate) mod streams;
@@ -53,7 +54,7 @@ use ropeway_smb_wire::info::FsAttributes;
 use ropeway_vfs::tree::Watch;
 use ropeway_vfs::{
     Capabilities, Claim, ClaimAbove, Create, File, FolderDigest, GetSmall, GotSmall, Listing, Loss, Metadata,
-    MetadataChange, Name, Op, OpenOptions, Pending, PutSmall, RelPath, Result, Space, Tree, Xattr,
+    MetadataChange, Name, Op, OpenOptions, Pending, PutDone, PutSmall, RelPath, Result, Space, Tree, Xattr,
 };
 use tokio::sync::Semaphore;
 
@@ -393,7 +394,7 @@ impl Tree for SmbTree {
         source.is_some_and(|source| self.inner.is_same_server(&source.inner))
     }
 
-    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<PutDone>> {
         self.inner
             .note_change(put.rename_to.as_ref().unwrap_or(&put.path));
         Box::pin(small::put(self, Box::new(put)))

@@ -1,18 +1,19 @@
 //! Small files of a tree, in one round trip each.
 
-use ropeway_block::BlockMut;
+use ropeway_block::{Block, BlockMut};
 use ropeway_smb_wire::create::CreateDisposition;
 use ropeway_smb_wire::fsctl::private_get::{GetFile, GetFlags};
 use ropeway_smb_wire::fsctl::private_put::{PutFile, PutFlags};
 use ropeway_smb_wire::info::FileBasicInformation;
 use ropeway_smb_wire::{FileAttributes, Text};
 use ropeway_vfs::{
-    Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutSmall, Result, Tree as _, Xattr,
+    Create, Error, ErrorKind, GetSmall, GotSmall, Kind, Loss, Op, PutDone, PutSmall, RelPath, Result,
+    Tree as _, Xattr,
 };
 
 use super::inner::Inner;
 use super::xattrs::AttributePart;
-use super::{SmbTree, map};
+use super::{SmbTree, map, same};
 use crate::error::{Error as ClientError, Result as ClientResult};
 use crate::get_files::Gets;
 use crate::put_files::Puts;
@@ -23,7 +24,7 @@ use crate::snapshot::split_snapshot;
 ///
 /// Some cases go step by step instead: extended attributes to set, content larger than one WRITE, a
 /// name that is refused because a folder or a read-only file has it.
-pub(super) async fn put(tree: &SmbTree, mut put: Box<PutSmall>) -> Result<Vec<Loss>> {
+pub(super) async fn put(tree: &SmbTree, mut put: Box<PutSmall>) -> Result<PutDone> {
     let inner = &tree.inner;
     let size = put.content.as_ref().map_or(0, |content| content.len());
     let has_steps = put.change.xattrs.as_ref().is_some_and(|xattrs| {
@@ -50,35 +51,24 @@ pub(super) async fn put(tree: &SmbTree, mut put: Box<PutSmall>) -> Result<Vec<Lo
     let request = request_of(&put, (target, temporary), basic);
     // The only reference to the content, so it is sealed and sent in place.
     let mut content = put.content.take().filter(|content| !content.is_empty());
-    let new = as_new(&request, content.as_deref());
-    let share = &inner.share;
-    let _putting = new.as_ref().map(|_| share.inner().puts.enter());
-    let together = match new {
-        Some(file) if share.goes_together::<Puts>(PutFile::len_of(&file.path, file.content.len())) => {
-            Some(share.put_together(&file).await)
-        }
-        _ => None,
+    let copied = match &put.same_as {
+        // On the heap, as all that is rare here: thousands of small files are under way.
+        Some(from) => Box::pin(copied(tree, from, &request, content.as_deref())).await,
+        None => None,
     };
-    let done = match together {
-        Some(answer) => {
-            // It is on its way. A refusal of a new name leads to no other try here.
+    let reused = copied.is_some();
+    let done = match copied {
+        Some(done) => {
             content = None;
-            answer.wait().await
+            done
         }
-        None => {
-            // More than these would want more credits than servers grant.
-            let _alone = inner.small_alone.acquire().await;
-            // On the heap: at our server most files are made together.
-            let done = Box::pin(inner.share.put_small_of(&request, &mut content)).await;
-            done.map(|done| done.basic)
-        }
+        None => send(inner, &request, &mut content).await,
     };
     let basic = match done {
         Ok(basic) => basic,
         Err(error) => {
             let is_whole = content.is_some() || size == 0;
             put.content = content;
-            // On the heap, as all that is rare here: thousands of small files are under way.
             return Box::pin(by_steps(tree, (put, is_whole), error)).await;
         }
     };
@@ -86,10 +76,61 @@ pub(super) async fn put(tree: &SmbTree, mut put: Box<PutSmall>) -> Result<Vec<Lo
         let at = put.rename_to.as_ref().unwrap_or(&put.path);
         return Err(super::errors::tree_error(Op::SetAttributes, at, error));
     }
+    if let Some(to) = put.rename_to.as_ref().filter(|_| reused) {
+        tree.rename(&put.path, to, true).await?;
+    }
     if !put.sync {
         inner.dirty.add(put.rename_to.as_ref().unwrap_or(&put.path));
     }
-    Ok(losses)
+    Ok(PutDone { losses, reused })
+}
+
+/// Sends a file, together with others or alone. Leaves the content if that is still available.
+async fn send(
+    inner: &Inner,
+    request: &crate::small::PutSmall,
+    content: &mut Option<Block>,
+) -> ClientResult<ClientResult<()>> {
+    let share = &inner.share;
+    let new = as_new(request, content.as_deref());
+    let _putting = new.as_ref().map(|_| share.inner().puts.enter());
+    let together = match new {
+        Some(file) if share.goes_together::<Puts>(PutFile::len_of(&file.path, file.content.len())) => {
+            Some(share.put_together(&file).await)
+        }
+        _ => None,
+    };
+    match together {
+        Some(answer) => {
+            // It is on its way. A refusal of a new name leads to no other try here.
+            *content = None;
+            answer.wait().await
+        }
+        None => {
+            // More than these would want more credits than servers grant.
+            let _alone = inner.small_alone.acquire().await;
+            // On the heap: at our server most files are made together.
+            let done = Box::pin(share.put_small_of(request, content)).await;
+            done.map(|done| done.basic)
+        }
+    }
+}
+
+/// Makes the file, under its first name, from another one that has its content. `None` if nothing was made:
+/// the content must be sent.
+async fn copied(
+    tree: &SmbTree,
+    from: &RelPath,
+    request: &crate::small::PutSmall,
+    content: Option<&[u8]>,
+) -> Option<ClientResult<ClientResult<()>>> {
+    let first = crate::small::PutSmall {
+        path: request.temporary.as_ref().unwrap_or(&request.path).clone(),
+        temporary: None,
+        ..request.clone()
+    };
+    let file = as_new(&first, content)?;
+    same::copy(&tree.inner, from, &file).await.transpose()
 }
 
 /// Returns the request without its content.
@@ -135,10 +176,10 @@ async fn by_steps(
     tree: &SmbTree,
     (put, is_whole): (Box<PutSmall>, bool),
     error: ClientError,
-) -> Result<Vec<Loss>> {
+) -> Result<PutDone> {
     let mapped: Result<()> = tree.inner.map_error(Op::Create, &put.path, Err(error)).await;
     let Err(mut error) = mapped else {
-        return Ok(Vec::new());
+        return Ok(PutDone::default());
     };
     let replacing = put.create == Create::Truncate || put.rename_to.is_some();
     let may_pass = matches!(
@@ -237,7 +278,10 @@ async fn get_alone(
 pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (BlockMut, Result<GotSmall>) {
     let inner = &tree.inner;
     let mut block = block;
-    block.set_len(0);
+    let is_known = get.is_known && block.len() as u64 == get.size;
+    if !is_known {
+        block.set_len(0);
+    }
     if get.size > inner.share.limits().read_max.into() {
         return Box::pin(ropeway_vfs::small::get_by_steps(tree, get, block)).await;
     }
@@ -252,6 +296,18 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
         true => inner.parts_without_security(),
         false => Vec::new(),
     };
+    // On the heap: few files are where another one was.
+    let is_told = !get.xattrs || !inner.capabilities.takes_xattrs() || !parts.is_empty();
+    if is_known
+        && is_told
+        && let Some(got) = Box::pin(known(inner, &get, (&text, &block), &parts)).await
+    {
+        if got.is_err() {
+            block.set_len(0);
+        }
+        return (block, got);
+    }
+    block.set_len(0);
     let (mut block, got) = read(inner, (&text, asked), block, &parts).await;
     let length = block.len() as u64;
     if let Ok((got, _)) = &got
@@ -261,40 +317,65 @@ pub(super) async fn get(tree: &SmbTree, get: GetSmall, block: BlockMut) -> (Bloc
         // The server returned less than the file holds: the steps read the rest.
         return Box::pin(ropeway_vfs::small::get_by_steps(tree, get, block)).await;
     }
-    let got = async {
-        let (got, mut xattrs_known) = inner.map_error(Op::Open, &get.path, got).await?;
-        let created = &got.created;
-        let mut metadata = map::created(created, inner.volume);
-        if created.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
-            Box::pin(inner.read_reparse_kind(Op::Open, &get.path, &mut metadata)).await?;
-            xattrs_known = None;
-            match metadata.kind {
-                Kind::File => {}
-                Kind::Symlink => return Err(Error::new(Op::Open, &get.path, ErrorKind::SymbolicLink)),
-                _ => return Err(Error::new(Op::Open, &get.path, ErrorKind::Unsupported)),
-            }
-        }
-        let xattrs = match get.xattrs {
-            true if xattrs_known.is_some() => xattrs_known,
-            true if inner.capabilities.takes_xattrs() => Some(Box::pin(inner.xattrs(&get.path)).await?),
-            true => Some(Vec::new()),
-            false => None,
-        };
-        let whole = !got.changed && created.end_of_file == length;
-        Ok((metadata, xattrs, whole))
-    };
-    match got.await {
-        Ok((metadata, xattrs, whole)) => {
-            let got = GotSmall {
-                metadata,
-                xattrs,
-                whole,
-            };
-            (block, Ok(got))
-        }
+    match described(inner, &get, got, length).await {
+        Ok(got) => (block, Ok(got)),
         Err(error) => {
             block.set_len(0);
             (block, Err(error))
         }
     }
+}
+
+/// Returns what is known of a file of which `length` bytes were read, and asks for what is missing.
+async fn described(
+    inner: &Inner,
+    get: &GetSmall,
+    got: ClientResult<(crate::small::GotSmall, Option<Vec<Xattr>>)>,
+    length: u64,
+) -> Result<GotSmall> {
+    let (got, mut xattrs_known) = inner.map_error(Op::Open, &get.path, got).await?;
+    let created = &got.created;
+    let mut metadata = map::created(created, inner.volume);
+    if created.basic.attributes.contains(FileAttributes::REPARSE_POINT) {
+        Box::pin(inner.read_reparse_kind(Op::Open, &get.path, &mut metadata)).await?;
+        xattrs_known = None;
+        match metadata.kind {
+            Kind::File => {}
+            Kind::Symlink => return Err(Error::new(Op::Open, &get.path, ErrorKind::SymbolicLink)),
+            _ => return Err(Error::new(Op::Open, &get.path, ErrorKind::Unsupported)),
+        }
+    }
+    let xattrs = match get.xattrs {
+        true if xattrs_known.is_some() => xattrs_known,
+        true if inner.capabilities.takes_xattrs() => Some(Box::pin(inner.xattrs(&get.path)).await?),
+        true => Some(Vec::new()),
+        false => None,
+    };
+    Ok(GotSmall {
+        metadata,
+        xattrs,
+        whole: !got.changed && created.end_of_file == length,
+        reused: false,
+    })
+}
+
+/// Reads a small file that has what the block holds; `None` if it must be read otherwise.
+async fn known(
+    inner: &Inner,
+    get: &GetSmall,
+    (text, content): (&Text, &[u8]),
+    parts: &[AttributePart],
+) -> Option<Result<GotSmall>> {
+    let same = same::is_same(inner, (text, content), !parts.is_empty()).await;
+    let metadata = match inner.map_error(Op::Open, &get.path, same).await {
+        Ok(metadata) => metadata?,
+        Err(error) => return Some(Err(error)),
+    };
+    Some(Ok(GotSmall {
+        metadata,
+        // It has none, if that was asked.
+        xattrs: get.xattrs.then(Vec::new),
+        whole: true,
+        reused: true,
+    }))
 }

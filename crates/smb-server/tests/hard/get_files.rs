@@ -296,6 +296,7 @@ async fn get_all(tree: &SmbTree, step: usize) -> Vec<Result<(String, Vec<Xattr>,
                 size: *size,
                 xattrs: true,
                 cache: CacheMode::Auto,
+                is_known: false,
             };
             let (block, got) = tree.get_small(get, pool.get().await).await;
             let got = got.map_err(|error| error.kind)?;

@@ -23,6 +23,7 @@ mod raw;
 mod replaced_files;
 mod replaced_sessions;
 mod reporting;
+mod same_files;
 mod samples;
 mod serve;
 mod slow_clients;

@@ -248,6 +248,7 @@ async fn put_all(tree: &SmbTree, step: usize) -> Vec<Result<(), ErrorKind>> {
                 sync: path.ends_with('3'),
                 rename_to: None,
                 cache: CacheMode::Auto,
+                same_as: None,
             };
             tree.put_small(put).await.map(drop).map_err(|error| error.kind)
         });
@@ -349,6 +350,7 @@ async fn put_texts(tree: &SmbTree, pool: &Pool) {
             sync: false,
             rename_to: None,
             cache: CacheMode::Auto,
+            same_as: None,
         };
         tree.put_small(put).await.unwrap();
     });
@@ -363,6 +365,7 @@ async fn get_texts(tree: &SmbTree, pool: &Pool) {
             size: text(number).len() as u64,
             xattrs: false,
             cache: CacheMode::Auto,
+            is_known: false,
         };
         let (block, got) = tree.get_small(get, pool.get().await).await;
         assert!(

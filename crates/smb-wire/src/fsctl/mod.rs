@@ -13,6 +13,7 @@ pub mod private;
 pub mod private_folder;
 pub mod private_get;
 pub mod private_put;
+pub mod private_same;
 pub mod ranges;
 pub mod reparse;
 pub mod snapshots;

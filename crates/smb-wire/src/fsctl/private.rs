@@ -47,6 +47,10 @@ codes! {
         PUT_FILES = 4;
         /// Reads small files. The request names no open.
         GET_FILES = 5;
+        /// Makes small files from others of the share. The request names no open.
+        COPY_FILES = 6;
+        /// Tells whether small files have a content. The request names no open.
+        SAME_FILES = 7;
     }
 }
 
@@ -64,6 +68,10 @@ bitflags! {
         const PUT_FILES = 1 << 4;
         /// [`PrivateOperation::GET_FILES`].
         const GET_FILES = 1 << 5;
+        /// [`PrivateOperation::COPY_FILES`].
+        const COPY_FILES = 1 << 6;
+        /// [`PrivateOperation::SAME_FILES`].
+        const SAME_FILES = 1 << 7;
         const _ = !0;
     }
 }
@@ -294,6 +302,8 @@ mod tests {
             (PrivateOperation::FOLDER_DIGEST, PrivateOperations::FOLDER_DIGEST),
             (PrivateOperation::PUT_FILES, PrivateOperations::PUT_FILES),
             (PrivateOperation::GET_FILES, PrivateOperations::GET_FILES),
+            (PrivateOperation::COPY_FILES, PrivateOperations::COPY_FILES),
+            (PrivateOperation::SAME_FILES, PrivateOperations::SAME_FILES),
         ] {
             assert_eq!(1 << operation.0, set.bits());
         }

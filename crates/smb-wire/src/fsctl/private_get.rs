@@ -56,6 +56,8 @@ bitflags! {
     pub struct GotFlags: u32 {
         /// It changed while it was read.
         const CHANGED = 1;
+        /// In SAME_FILES: it has the content that was named.
+        const SAME = 2;
         const _ = !0;
     }
 }

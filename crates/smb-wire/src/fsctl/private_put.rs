@@ -120,6 +120,8 @@ codes! {
         ATTRIBUTES = 3;
         /// Closes the file.
         CLOSE = 4;
+        /// Before all others, in COPY_FILES: reads the file to copy, and compares it with what was named.
+        COMPARE = 5;
     }
 }
 

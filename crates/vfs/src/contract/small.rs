@@ -23,6 +23,7 @@ async fn put_of(stage: &Stage, at: &str, bytes: &[u8]) -> PutSmall {
         sync: false,
         rename_to: None,
         cache: CacheMode::Auto,
+        same_as: None,
     }
 }
 
@@ -33,6 +34,7 @@ async fn get(stage: &Stage, at: &str, size: u64) -> (Vec<u8>, Result<GotSmall>) 
         size,
         xattrs: true,
         cache: CacheMode::Auto,
+        is_known: false,
     };
     let (block, result) = stage.tree.get_small(get, block).await;
     (block.to_vec(), result)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::file::LayeredFile;
 use super::layer::{Action, Call, Done, Layer};
 use super::whole;
-use crate::small::{self, GetSmall, GotSmall, PutSmall};
+use crate::small::{self, GetSmall, GotSmall, PutDone, PutSmall};
 use crate::tree::Watch;
 use crate::{
     CacheMode, Capabilities, Claim, ClaimAbove, Create, DirEntry, Error, ErrorKind, File, FolderDigest,
@@ -229,7 +229,7 @@ impl<L: Layer> Tree for Layered<L> {
         self.pass(Call::new(Action::SyncDir, dir), move || self.inner.sync_dir(dir))
     }
 
-    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<Vec<Loss>>> {
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<PutDone>> {
         if L::WHOLE_SMALL {
             Box::pin(whole::put(&*self.inner, &*self.layer, put))
         } else {

@@ -3,14 +3,18 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use ropeway_block::BlockMut;
+
 use super::claim::MemoryClaim;
 use super::digest::MemoryDigest;
+use super::far::FarChunks;
 use super::file::MemoryFile;
 use super::listing::MemoryListing;
 use super::nodes::Body;
 use super::state::State;
 use super::watch::{MemoryWatch, Queue};
 use super::{MemoryTree, Shared};
+use crate::small::{self, GetSmall, GotSmall, PutDone, PutSmall};
 use crate::tree::Watch;
 use crate::{
     Capabilities, Claim, Error, ErrorKind, File, FolderDigest, Kind, Listing, Loss, Metadata, MetadataChange,
@@ -27,6 +31,11 @@ impl MemoryTree {
     ) -> Pending<'static, Result<T>> {
         let result = operation(&mut self.shared.lock(), &self.shared);
         Box::pin(std::future::ready(result))
+    }
+
+    /// Whether the tree is a far end that compares small files.
+    fn compares(&self) -> bool {
+        self.shared.far == Some(FarChunks::True)
     }
 
     /// Refuses an operation that the capabilities exclude.
@@ -212,6 +221,25 @@ impl Tree for MemoryTree {
             let index = state.resolve_dir(shared, Op::Sync, dir)?;
             state.sync_dir(index);
             Ok(())
+        })
+    }
+
+    fn put_small(&self, put: PutSmall) -> Pending<'_, Result<PutDone>> {
+        let content = put.content.as_deref().unwrap_or_default();
+        let from = put.same_as.as_ref().filter(|_| self.compares());
+        let reused = from.is_some_and(|from| self.content(from).is_ok_and(|there| there == content));
+        Box::pin(async move {
+            let done = small::put_by_steps(self, put).await?;
+            Ok(PutDone { reused, ..done })
+        })
+    }
+
+    fn get_small(&self, get: GetSmall, block: BlockMut) -> Pending<'_, (BlockMut, Result<GotSmall>)> {
+        let is_known = get.is_known && self.compares();
+        let reused = is_known && self.content(&get.path).is_ok_and(|there| there == block[..]);
+        Box::pin(async move {
+            let (block, got) = small::get_by_steps(self, get, block).await;
+            (block, got.map(|got| GotSmall { reused, ..got }))
         })
     }
 

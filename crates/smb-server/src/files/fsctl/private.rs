@@ -39,7 +39,9 @@ pub(crate) fn offer(share: &Share, query: PrivateQuery) -> Option<PrivateReply> 
             | PrivateOperations::RANGE_HASH
             | PrivateOperations::FOLDER_DIGEST
             | PrivateOperations::PUT_FILES
-            | PrivateOperations::GET_FILES,
+            | PrivateOperations::GET_FILES
+            | PrivateOperations::COPY_FILES
+            | PrivateOperations::SAME_FILES,
     })
 }
 

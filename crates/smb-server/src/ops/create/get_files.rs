@@ -37,12 +37,17 @@ pub(super) fn get_files(job: &FilesJob, body: &[u8], output_max: usize) -> Outpu
         for file in &files {
             let read = job.check_session().and_then(|()| job.read(file, &mut content));
             let entry = match read {
-                Ok((info, flags)) => GotFile {
-                    status: NtStatus::SUCCESS,
-                    info,
-                    flags,
-                    content: &content,
-                },
+                Ok((info, flags)) => {
+                    let count = content.len() as u64;
+                    Counters::add(&job.shared.counters.bytes_read, count);
+                    job.figures.read(count);
+                    GotFile {
+                        status: NtStatus::SUCCESS,
+                        info,
+                        flags,
+                        content: &content,
+                    }
+                }
                 Err(status) => GotFile::failed(status),
             };
             entry.encode(w);
@@ -53,7 +58,7 @@ pub(super) fn get_files(job: &FilesJob, body: &[u8], output_max: usize) -> Outpu
 
 impl FilesJob {
     /// Reads a file into `content`.
-    fn read(
+    pub(super) fn read(
         &self,
         file: &GetFile,
         content: &mut Vec<u8>,
@@ -85,15 +90,13 @@ impl FilesJob {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         range_locks::check_locks(shared, open, 0, u64::from(file.length), false)?;
-        // Bounded by the length of the reply.
+        // Bounded by the length of the reply, or by what one request may have compared.
         content.resize(file.length as usize, 0);
         let count = open
             .node
             .read_at(content, 0)
             .map_err(|error| status::of(&error))?;
         content.truncate(count);
-        Counters::add(&shared.counters.bytes_read, count as u64);
-        self.figures.read(count as u64);
         let mut flags = GotFlags::default();
         let after = open.node.stat().map_err(|error| status::of(&error))?;
         if (after.size, after.modified, after.changed) != (stat.size, stat.modified, stat.changed) {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use ropeway_smb_proto::server::hub::BreakTrigger;
 use ropeway_smb_proto::server::rules::create::CreateIntent;
-use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::change_notify::CompletionFilter;
 use ropeway_smb_wire::create::{AccessMask, CreateDisposition};
 use ropeway_smb_wire::fsctl::private::{PRIVATE_HEADER_LEN, PrivateOperation};
 use ropeway_smb_wire::fsctl::private_put::{PUT_STATUS_LEN, PutFile, PutFlags, PutStatus, PutStep};
 use ropeway_smb_wire::info::{FileBasicInformation, FileInfoClass, Information};
+use ropeway_smb_wire::{NtStatus, Text};
 use ropeway_vfs::store::Node;
 
 use super::find::{self, FolderRights};
@@ -27,13 +27,40 @@ use crate::state::Counters;
 use crate::state::open::Open;
 
 /// The step that failed, and why.
-type Failed = (PutStep, NtStatus);
+pub(super) type Failed = (PutStep, NtStatus);
 
 /// A file that is being made.
-struct Made {
+pub(super) struct Made {
     /// `None` if it could not be made.
     open: Option<Arc<Open>>,
     failed: Option<Failed>,
+}
+
+impl Made {
+    /// A file of which nothing was made.
+    pub(super) fn nothing(failed: Failed) -> Self {
+        Self {
+            open: None,
+            failed: Some(failed),
+        }
+    }
+}
+
+/// How a file is made.
+pub(super) struct NewFile<'a> {
+    pub(super) path: &'a Text,
+    pub(super) flags: PutFlags,
+    pub(super) basic: &'a FileBasicInformation,
+}
+
+impl<'a> From<&'a PutFile<'_>> for NewFile<'a> {
+    fn from(file: &'a PutFile<'_>) -> Self {
+        Self {
+            path: &file.path,
+            flags: file.flags,
+            basic: &file.basic,
+        }
+    }
 }
 
 /// Makes all files, then makes their content durable, then sets their times: a device is faster
@@ -47,24 +74,37 @@ pub(super) fn put_files(job: &FilesJob, body: &[u8], output_max: usize) -> Outpu
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
     let mut rights = FolderRights::default();
-    let mut made: Vec<Made> = files.iter().map(|file| job.make(file, &mut rights)).collect();
-    let flushed = |(one, file): (&Made, &PutFile<'_>)| {
+    let new: Vec<NewFile<'_>> = files.iter().map(NewFile::from).collect();
+    let made = new.iter().zip(&files);
+    let made: Vec<Made> = made
+        .map(|(file, put)| job.make(file, put.content, &mut rights))
+        .collect();
+    Ok(complete(job, (made, &new), PrivateOperation::PUT_FILES))
+}
+
+/// Makes the content of files durable where that is wanted, then sets their times, and returns the reply.
+pub(super) fn complete(
+    job: &FilesJob,
+    (mut made, files): (Vec<Made>, &[NewFile<'_>]),
+    operation: PrivateOperation,
+) -> (NtStatus, Vec<u8>) {
+    let flushed = |(one, file): (&Made, &NewFile<'_>)| {
         let open = one.open.clone().filter(|_| one.failed.is_none());
         open.filter(|_| file.flags.contains(PutFlags::FLUSH))
     };
     // Who watches need not wait for the device.
     deliver(&job.shared);
     for step in [|node: &dyn Node| node.begin_sync(), |node: &dyn Node| node.sync()] {
-        for (one, file) in made.iter_mut().zip(&files) {
+        for (one, file) in made.iter_mut().zip(files) {
             if let Some(open) = flushed((one, file)) {
                 one.failed = job.flush(&open, step).err();
             }
         }
     }
-    let statuses = made.into_iter().zip(&files);
+    let statuses = made.into_iter().zip(files);
     let statuses: Vec<PutStatus> = statuses.map(|(one, file)| job.finish(one, file)).collect();
     let body = output_buffer::encoded(|w| statuses.iter().for_each(|status| status.encode(w)));
-    Ok(fsctl::private_reply(PrivateOperation::PUT_FILES, &body))
+    fsctl::private_reply(operation, &body)
 }
 
 impl FilesJob {
@@ -77,32 +117,29 @@ impl FilesJob {
     }
 
     /// Makes a file with its content.
-    fn make(&self, file: &PutFile<'_>, rights: &mut FolderRights) -> Made {
+    pub(super) fn make(&self, file: &NewFile<'_>, content: &[u8], rights: &mut FolderRights) -> Made {
         match self.check_session().and_then(|()| self.create(file, rights)) {
             Ok(open) => Made {
-                failed: self.write(&open, file.content).err(),
+                failed: self.write(&open, content).err(),
                 open: Some(open),
             },
-            Err(status) => Made {
-                failed: Some((PutStep::CREATE, status)),
-                open: None,
-            },
+            Err(status) => Made::nothing((PutStep::CREATE, status)),
         }
     }
 
     /// Sets times and attributes, and closes the file.
-    fn finish(&self, made: Made, file: &PutFile<'_>) -> PutStatus {
+    fn finish(&self, made: Made, file: &NewFile<'_>) -> PutStatus {
         let mut failed = made.failed;
         if let Some(open) = made.open {
             if failed.is_none() {
                 let set = self
                     .check_session()
-                    .and_then(|()| set_attributes(&open, &file.basic));
+                    .and_then(|()| set_attributes(&open, file.basic));
                 failed = set.err().map(|status| (PutStep::ATTRIBUTES, status));
             }
             // A change of the content and one of the attributes are one to those who watch.
             let filter =
-                CompletionFilter::SIZE | CompletionFilter::LAST_WRITE | info::basic_filter(&file.basic);
+                CompletionFilter::SIZE | CompletionFilter::LAST_WRITE | info::basic_filter(file.basic);
             notify::changed(&self.shared, &open, filter);
             let closed = self.close(&open);
             failed = failed.or(closed.err().map(|status| (PutStep::CLOSE, status)));
@@ -112,7 +149,7 @@ impl FilesJob {
     }
 
     /// Makes the file and opens it.
-    fn create(&self, file: &PutFile<'_>, rights: &mut FolderRights) -> Result<Arc<Open>, NtStatus> {
+    fn create(&self, file: &NewFile<'_>, rights: &mut FolderRights) -> Result<Arc<Open>, NtStatus> {
         let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE;
         let request = create_request(file.path.clone(), CreateDisposition::Create, access);
         let intent = CreateIntent::new(&request)?;

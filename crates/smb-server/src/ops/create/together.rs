@@ -1,21 +1,14 @@
-//! Many small files in one request of this project's client: PUT_FILES and GET_FILES (docs/adr/0039).
-//!
-//! Each file is opened, used and closed as its own requests would do it, by the same functions: the
-//! rights, the hub, the watches and the audit see no difference. A worker does so, one file after
-//! another, while the connection goes on.
+//! What is common to the private controls on many small files: for whom they are, and how a file is
+//! opened and closed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ropeway_smb_proto::compression::CompressionSampler;
-use ropeway_smb_proto::server::Negotiated;
 use ropeway_smb_proto::server::hub::{FileKey, OpenId, OpenOutcome, OpenRequest, WaiterId};
 use ropeway_smb_wire::create::{
     AccessMask, CreateDisposition, CreateOptions, CreateRequest, ImpersonationLevel, OplockLevel, ShareAccess,
 };
-use ropeway_smb_wire::fsctl::private::{PrivateMessage, PrivateOperation, VERSION};
-use ropeway_smb_wire::ioctl::IoctlRequest;
-use ropeway_smb_wire::{FileAttributes, FileId, Guid, NtStatus, SessionId, Text, TreeId};
+use ropeway_smb_wire::{FileAttributes, Guid, NtStatus, SessionId, Text, TreeId};
 use ropeway_vfs::RelPath;
 use ropeway_vfs::store::NodeStat;
 
@@ -23,76 +16,14 @@ use super::find::{FoundFile, Place};
 use super::{is_deleted, open_of};
 use crate::audit::Record;
 use crate::ops::close::remove_deleted;
-use crate::ops::context::{Context, Execution, Outcome};
+use crate::ops::context::Context;
 use crate::ops::deliver::deliver;
-use crate::ops::ioctl::{PRIVATE_INPUT_MAX, answer_private};
 use crate::ops::name::{self, Target, key_of};
 use crate::share::Share;
 use crate::state::SharedState;
 use crate::state::figures::SessionFigures;
 use crate::state::open::Open;
-use crate::state::workers::JobClass;
 use crate::token::Token;
-
-/// Executes a private control that names no open.
-pub(in crate::ops) fn files_together(
-    context: &mut Context<'_>,
-    request: &IoctlRequest<'_>,
-    output_max: usize,
-) -> Outcome {
-    let share = context.share().ok_or(NtStatus::NETWORK_NAME_DELETED)?;
-    // It has no private controls.
-    if share.far {
-        return Err(NtStatus::INVALID_DEVICE_REQUEST);
-    }
-    let token = context.token()?;
-    if token.is_anonymous && !share.anonymous {
-        return Err(NtStatus::ACCESS_DENIED);
-    }
-    if request.input.len() > PRIVATE_INPUT_MAX {
-        return Err(NtStatus::INVALID_PARAMETER);
-    }
-    let message = PrivateMessage::decode(request.input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    let (execute, class) = match message.operation {
-        _ if message.version != VERSION => return Err(NtStatus::NOT_SUPPORTED),
-        PrivateOperation::PUT_FILES => (super::put_files::put_files as Execute, JobClass::MakesFiles),
-        PrivateOperation::GET_FILES => (super::get_files::get_files as Execute, JobClass::ReadsFiles),
-        _ => return Err(NtStatus::NOT_SUPPORTED),
-    };
-    // A client of this project that has compression wants it wherever it helps.
-    let compression = context.protocol.negotiated().map(Negotiated::reply_compression);
-    let job = FilesJob {
-        shared: Arc::clone(context.shared),
-        figures: Arc::clone(context.figures),
-        share,
-        share_id: context.tree.map_or(0, |tree| tree.share),
-        token,
-        peer: context.peer,
-        session: context.session(),
-        tree: context.request.tree,
-        client: context.client(),
-        waiter: context.waiter,
-    };
-    let body = message.body.to_vec();
-    context.class = class;
-    Ok(Execution::Offload(
-        None,
-        Box::new(move |mut frame, header, signer| {
-            let done = execute(&job, &body, output_max);
-            let length = done.as_ref().map_or(0, |(_, output)| output.len());
-            answer_private(&mut frame, (header, signer), FileId::RELATED, done);
-            if let Some(algorithms) = compression.filter(|_| length > 0) {
-                let worth = |data: &[u8]| CompressionSampler::default().is_worthwhile(algorithms, data);
-                frame.compress_payload(algorithms, length, worth);
-            }
-            deliver(&job.shared);
-            frame
-        }),
-    ))
-}
-
-/// Executes one operation on the files of a request's body.
-type Execute = fn(&FilesJob, &[u8], usize) -> crate::files::output_buffer::OutputResult;
 
 /// For whom files are made or read, and where.
 pub(super) struct FilesJob {
@@ -109,6 +40,21 @@ pub(super) struct FilesJob {
 }
 
 impl FilesJob {
+    pub(super) fn new(context: &Context<'_>, share: Arc<Share>, token: Arc<Token>) -> Self {
+        Self {
+            shared: Arc::clone(context.shared),
+            figures: Arc::clone(context.figures),
+            share,
+            share_id: context.tree.map_or(0, |tree| tree.share),
+            token,
+            peer: context.peer,
+            session: context.session(),
+            tree: context.request.tree,
+            client: context.client(),
+            waiter: context.waiter,
+        }
+    }
+
     /// Returns the status of whatever is not begun when the session has ended: another one of the
     /// client may be there already, and decide what becomes of its files.
     pub(super) fn check_session(&self) -> Result<(), NtStatus> {
