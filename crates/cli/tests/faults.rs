@@ -185,10 +185,11 @@ fn a_hanging_operation_fails_after_the_timeout() {
 #[test]
 fn an_interrupt_ends_even_a_hanging_run() {
     let place = with_tree();
-    let running = place
+    let mut running = place
         .copy("source", "target")
         .args(["--fault", "source:read:contains=65536,delay=forever"])
         .start();
+    running.catches(rustix::process::Signal::INT);
     std::thread::sleep(Duration::from_secs(1));
     running.signal(rustix::process::Signal::INT);
     running.wait().assert_code(&[130]);
@@ -201,14 +202,13 @@ fn inside(place: &Place) -> Running {
     text(&place.join("source/still"), "still");
     let mut running = place
         .copy("source", "target")
-        .args(["--bwlimit", "6M", "--cache", "keep"])
+        .args(["--bwlimit", "3M", "--cache", "keep"])
         .start();
     running.reach("bytes_sent", 3 * MIB);
     running
 }
 
-/// Checks that the file was copied again and is equal, or is reported and missing; never silently
-/// torn.
+/// Checks that the file was copied again and is equal, or is reported: as missing, or as one that may be torn.
 #[track_caller]
 fn change_is_noticed(place: &Place, finished: &Finished) {
     finished.assert_code(&[0, 2]);
@@ -220,7 +220,11 @@ fn change_is_noticed(place: &Place, finished: &Finished) {
     if finished.code() == Some(0) {
         same(&place.join("source"), &place.join("target"));
     } else {
-        assert!(!target.exists(), "{finished}");
+        // On a busy machine the change may take so long that the second try meets it, too.
+        assert!(
+            !target.exists() || finished.mentions("what is there may be a mixture"),
+            "{finished}"
+        );
     }
     assert_eq!(fs::read(place.join("target/still")).unwrap(), b"still");
     place.copy("source", "target").arg("-T").ok();
@@ -306,7 +310,7 @@ fn a_file_that_always_changes_leaves_the_old_copy() {
         }
         let copying = place
             .copy("source", target)
-            .args(["-T", "--bwlimit", "6M", "--changing", "skip"])
+            .args(["-T", "--bwlimit", "2M", "--changing", "skip"])
             .start();
         let path = place.join("source/restless");
         let stop = std::sync::atomic::AtomicBool::new(false);

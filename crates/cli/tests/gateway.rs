@@ -155,6 +155,7 @@ fn a_cut_line_delays_writes_and_loses_none() {
     let gateway = Gateway::start(&["local=.", "--timeout", "60s"]);
     let source = near_file(&gateway, "big", 30_000_000);
     let near = &gateway.near;
+    gateway.line.limit(4 << 20);
     let mut copy = near
         .run("copy")
         .args([source.as_os_str(), near.url("big").as_ref()])
@@ -167,6 +168,7 @@ fn a_cut_line_delays_writes_and_loses_none() {
     assert!(local.status.success(), "{local:?}");
     let mut waits = near.run("ls").arg(near.url("")).start();
     assert!(!wait_until(Duration::from_secs(2), || !waits.runs() || !copy.runs()));
+    gateway.line.limit(0);
     gateway.line.mend();
     copy.wait().assert_code(&[0]);
     waits.wait().assert_code(&[0]);

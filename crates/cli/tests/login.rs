@@ -219,8 +219,9 @@ fn nothing_secret_is_seen() {
         .args(["--bwlimit", "2M"])
         .arg(&big)
         .arg(smbd.url("data/big"));
-    let running = run.env("ROPEWAY_PASSWORD", PASSWORD).start();
-    std::thread::sleep(Duration::from_millis(1500));
+    let mut running = run.env("ROPEWAY_PASSWORD", PASSWORD).start();
+    assert!(running.until(|_| !files_below(place.join(".state")).is_empty()));
+    std::thread::sleep(Duration::from_millis(500));
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
         if String::from_utf8_lossy(&line).contains("--bwlimit") {

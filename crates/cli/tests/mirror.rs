@@ -227,11 +227,11 @@ fn a_source_emptied_meanwhile_deletes_nothing() {
         }
     }
     support::file(&place.join("source/big"), 4 << 20, 1);
-    let running = place
+    let mut running = place
         .ropeway("mirror")
-        .args(["--json", "--yes", "source", "target", "--bwlimit", "4M"])
+        .args(["--json", "--yes", "source", "target", "--bwlimit", "1M"])
         .start();
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    running.reach("bytes_sent", 1);
     fs::remove_dir_all(place.join("source")).unwrap();
     place.folder("source");
     let finished = running.wait();

@@ -7,7 +7,6 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
@@ -65,8 +64,7 @@ impl Bench {
     }
 
     fn unmount(&mut self) {
-        let status = Command::new("umount").arg(self.at("")).status().unwrap();
-        assert!(status.success(), "umount: {status}");
+        support::unmount(&self.at(""));
         self.running.take().unwrap().wait().assert_code(&[0]);
     }
 
@@ -271,8 +269,7 @@ fn a_mount_right_after_umount_waits_for_its_cache() {
     assert!(said.contains("something is mounted there already"), "{said}");
     for _ in 0..3 {
         let ending = bench.running.take().unwrap();
-        let status = Command::new("umount").arg(bench.at("")).status().unwrap();
-        assert!(status.success(), "umount: {status}");
+        support::unmount(&bench.at(""));
         bench.mount(&[]);
         assert!(bench.read("file") == expected);
         ending.wait().assert_code(&[0]);

@@ -8,7 +8,6 @@ mod support;
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -145,8 +144,7 @@ impl Bench {
     }
 
     fn unmount(&mut self) {
-        let status = Command::new("umount").arg(self.at("")).status().unwrap();
-        assert!(status.success(), "{}: umount: {status}", self.name);
+        support::unmount(&self.at(""));
         self.running.take().unwrap().wait().assert_code(&[0]);
     }
 }

@@ -299,10 +299,7 @@ fn programs_are_answered_by_the_kernel(bench: &Bench, before: &Value) {
 
 /// The reading process does not hold the mount, and ends with it.
 fn the_reader_ends_with_the_mount(bench: &mut Bench) {
-    let status = Command::new("umount")
-        .arg(bench.served.place.join("mnt"))
-        .status();
-    assert!(status.unwrap().success());
+    support::unmount(&bench.served.place.join("mnt"));
     bench.running.take().unwrap().wait().assert_code(&[0]);
     let left = wait_until(Duration::from_secs(5), || {
         fs::read_to_string(bench.group.path.join("cgroup.procs"))

@@ -63,8 +63,7 @@ impl Bench {
     }
 
     fn unmount(&mut self) -> Finished {
-        let status = Command::new("umount").arg(self.at("")).status().unwrap();
-        assert!(status.success(), "umount: {status}");
+        support::unmount(&self.at(""));
         let finished = self.running.take().unwrap().wait();
         finished.assert_code(&[0]);
         finished

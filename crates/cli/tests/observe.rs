@@ -141,12 +141,13 @@ fn sigusr1_prints_a_status_line() {
         let target = place.join(format!("copy{}", flags.len()));
         let mut running = place
             .ropeway("copy")
-            .args(["--bwlimit", "6M"])
+            .args(["--bwlimit", "4M"])
             .args(flags)
             .arg("big")
             .arg(&target)
             .start();
-        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        running.catches(Signal::USR1);
+        std::thread::sleep(std::time::Duration::from_millis(1_000));
         let before = running.stderr().len();
         running.signal(Signal::USR1);
         let told = running.until(|running| running.stderr()[before..].contains("durable"));

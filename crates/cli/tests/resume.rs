@@ -343,10 +343,11 @@ fn an_interrupted_run_says_how_to_resume() {
 fn an_interrupt_before_anything_happened_ends_at_once() {
     let place = Place::new();
     support::small_files(&place.join("source"), 500, 1);
-    let running = place
+    let mut running = place
         .copy("source", "target")
         .args(["--slow-target", "op=50ms"])
         .start();
+    running.catches(Signal::INT);
     std::thread::sleep(Duration::from_millis(300));
     running.signal(Signal::INT);
     running.wait().assert_code(&[130]);

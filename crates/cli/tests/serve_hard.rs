@@ -286,6 +286,8 @@ impl Relay {
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(server).unwrap());
+                let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+                all.lock().unwrap().extend(both);
                 for (mut from, mut to) in [
                     (client.try_clone().unwrap(), server.try_clone().unwrap()),
                     (server.try_clone().unwrap(), client.try_clone().unwrap()),
@@ -300,7 +302,6 @@ impl Relay {
                         _ = to.shutdown(Shutdown::Both);
                     });
                 }
-                all.lock().unwrap().extend([client, server]);
             }
         });
         Self { address, sockets }

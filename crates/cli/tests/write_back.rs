@@ -308,7 +308,7 @@ fn a_backlog_that_was_written_through_a_link_survives_a_restart() {
     let mut gateway = Gateway::start();
     fs::write(gateway.far.behind("target"), "before").unwrap();
     symlink("target", gateway.far.behind("link")).unwrap();
-    gateway.line.limit(2 * MIB);
+    gateway.line.limit(MIB);
     let ours = gateway.put("link", 8 * MIB);
     gateway.near.kill();
     assert!(!gateway.is_drained());
@@ -324,7 +324,7 @@ fn what_others_write_at_the_far_end_stays_and_ours_is_beside_it() {
     let mut gateway = Gateway::start();
     let ours = gateway.put("report.txt", 300_000);
     gateway.drains();
-    gateway.line.limit(200_000);
+    gateway.line.limit(80_000);
     let ours = {
         let again: Vec<u8> = fs::read(&ours).unwrap().iter().map(|byte| !byte).collect();
         fs::write(gateway.flash.join("report.txt"), &again).unwrap();
@@ -394,7 +394,7 @@ fn a_full_near_disk_makes_writes_go_through() {
     content_same(&source, &gateway.far.behind("big"));
     assert_eq!(names(&gateway.far.behind("")), ["big"]);
     // With room again, the journal is used again.
-    gateway.line.limit(MIB);
+    gateway.line.limit(MIB / 3);
     let small = gateway.put("small", 4 * MIB);
     assert!(!gateway.is_drained());
     gateway.line.limit(0);

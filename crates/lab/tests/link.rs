@@ -172,9 +172,13 @@ fn each_way_has_its_own_delay() {
         to.recv(&mut [0; 8]).unwrap();
         begun.elapsed()
     };
-    let up = way(&near, &far);
-    // Timers that are late let packets out a little earlier.
-    assert!((4..40).contains(&up.as_millis()), "{up:?}");
+    // Timers that are late let packets out a little earlier; a busy machine may delay one.
+    let ups = (0..5).map(|_| way(&near, &far));
+    let up = ups
+        .inspect(|up| assert!(up.as_millis() >= 4, "{up:?}"))
+        .min()
+        .unwrap();
+    assert!(up.as_millis() < 40, "{up:?}");
     let down = way(&far, &near);
     assert!(down >= Duration::from_millis(54), "{down:?}");
 }

@@ -457,7 +457,7 @@ mod tests {
     /// Returns the cached bytes, after waiting until they are few enough; dropping may take a moment.
     fn cached(file: &dyn File, enough: u64) -> u64 {
         let mut now = u64::MAX;
-        for _ in 0..200 {
+        for _ in 0..3000 {
             now = block_on(file.cached(0, u64::MAX)).unwrap().unwrap();
             if now <= enough {
                 break;

@@ -139,7 +139,7 @@ async fn a_server_that_stays_away_is_an_error_in_time() {
     let folder = tempfile::tempdir().unwrap();
     let mut smbd = or_skip!(start(folder.path()));
     let options = ClientOptions {
-        timeout: Duration::from_millis(800),
+        timeout: Duration::from_secs(3),
         ..options()
     };
     let client = connect_with(&smbd, options).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_server_that_stays_away_is_an_error_in_time() {
         );
     }
     assert!(
-        started.elapsed() < Duration::from_secs(4),
+        started.elapsed() < Duration::from_secs(15),
         "{:?}",
         started.elapsed()
     );
@@ -246,7 +246,8 @@ async fn durable_handles_are_reclaimed() {
             .open(&path, &OpenFile::write(CreateDisposition::Open))
             .await
             .unwrap();
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        // Without an acknowledgment smbd waits 35 s.
+        assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
         drop((first, second));
         client.close().await;
     }

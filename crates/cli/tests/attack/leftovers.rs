@@ -58,7 +58,7 @@ fn of(run: Run, user: &str, place: &Place) -> Run {
 /// Starts a slow run and waits until it has written something.
 #[track_caller]
 pub(crate) fn begin(run: Run) -> Running {
-    begin_at("4M", run)
+    begin_at("2M", run)
 }
 
 /// Like [`begin`], at a rate at which the run outlasts what the test does meanwhile, on a busy machine too.
@@ -257,7 +257,7 @@ fn other_copies_leave_resumable_files_alone() {
         file(&place.join(name).join("big"), 24 * MIB, seed);
     }
     place.folder("target");
-    let mut running = place.copy("first", "target").args(["--bwlimit", "6M"]).start();
+    let mut running = place.copy("first", "target").args(["--bwlimit", "4M"]).start();
     running.reach("bytes_durable", 1);
     running.kill();
     place.copy("second", "target").ok();

@@ -125,12 +125,20 @@ fn end_in_time(attack: Attack) {
         for (name, after) in commands.iter().flat_map(|name| [(name, 0), (name, 2)]) {
             scope.spawn(move || {
                 let (served, _) = behind(Attack::Nothing);
-                let relay = Relay::start(served.address(), attack, after);
-                let command = self::commands(&relay)
-                    .into_iter()
-                    .find(|command| command[0] == *name);
-                let flags = ["--encrypt", "off", "--timeout", "300ms"];
-                let finished = run(&served, &borrowed(&command.unwrap()), &flags);
+                let attempt = || {
+                    let relay = Relay::start(served.address(), attack, after);
+                    let command = self::commands(&relay)
+                        .into_iter()
+                        .find(|command| command[0] == *name);
+                    let flags = ["--encrypt", "off", "--timeout", "300ms"];
+                    let finished = run(&served, &borrowed(&command.unwrap()), &flags);
+                    (relay, finished)
+                };
+                // On a busy machine a login may take longer, and the attack is not met.
+                let mut tries = std::iter::repeat_with(attempt).take(10);
+                let (relay, finished) = tries
+                    .find(|(relay, _)| relay.is_done() || after > 0)
+                    .unwrap_or_else(attempt);
                 if is_reached(&relay, after, &finished) {
                     // After a single loss a request may be repeated; one node may fail, and there
                     // is no other.

@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::sides::{Can, OLD_FILES, OLD_MAX, old_name};
-use crate::support::{Ground, Place, Running, Served, can_mount, detach};
+use crate::support::{Ground, Place, Running, Served, can_mount, detach, unmount};
 
 /// A run may take hours with many steps.
 const HANG: Duration = Duration::from_secs(6 * 3600);
@@ -129,16 +127,8 @@ impl Source {
         self.place().join("plain")
     }
 
-    /// A program that another thread starts has what is open here for a moment.
     fn unmount(&self) {
-        for left in (0..100).rev() {
-            let done = Command::new("umount").arg(self.at()).output().unwrap();
-            if done.status.success() {
-                return;
-            }
-            assert!(left > 0, "umount: {done:?}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        unmount(&self.at());
     }
 
     /// Unmounts. Returns the hits of the cache.

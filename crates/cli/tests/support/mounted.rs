@@ -3,8 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::{Finished, Place, Running, Served, is_root};
+
+/// Unmounts by umount(8), which is refused while a program that another thread starts has what is open here.
+#[track_caller]
+pub(crate) fn unmount(at: &Path) {
+    for left in (0..100).rev() {
+        let done = Command::new("umount").arg(at).output().unwrap();
+        if done.status.success() {
+            return;
+        }
+        assert!(left > 0, "umount: {done:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
 
 /// A mount, which is taken away on drop.
 pub(crate) struct Mounted {
@@ -52,8 +66,7 @@ impl Mounted {
     /// Unmounts by umount(8), and waits for the end of the process.
     #[track_caller]
     pub(crate) fn unmount(&mut self) -> Finished {
-        let status = Command::new("umount").arg(self.at("")).status().unwrap();
-        assert!(status.success(), "umount: {status}");
+        unmount(&self.at(""));
         let finished = self.running.take().unwrap().wait();
         finished.assert_code(&[0]);
         finished
@@ -107,8 +120,7 @@ impl MountedShare {
 
     /// Unmounts by umount(8), and waits for the end of the process.
     pub(crate) fn unmount(&mut self) -> Finished {
-        let status = Command::new("umount").arg(self.at("")).status().unwrap();
-        assert!(status.success(), "umount: {status}");
+        unmount(&self.at(""));
         self.running.take().unwrap().wait()
     }
 }

@@ -276,6 +276,19 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Waits until it catches a signal, which ends a process that does not.
+    #[track_caller]
+    pub(crate) fn catches(&mut self, signal: Signal) {
+        let bit = 1_u64 << (signal.as_raw() - 1);
+        let caught = self.until(|running| {
+            let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let set = line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+            set.is_some_and(|set| set & bit != 0)
+        });
+        assert!(caught, "{signal:?} is never caught: {}", self.shown);
+    }
+
     /// Returns whether it is still running.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

@@ -149,6 +149,7 @@ fn a_watch_gives_a_snapshot_each_interval_with_its_history() {
     let place = Place::new();
     let running = slow_copy(&place);
     let mut view = View::open(&place, running.id());
+    view.until("there is a job", |job| job["id"].is_u64());
     view.send(r#"{"do":"watch","interval_ms":200}"#);
     for _ in 0..8 {
         let reply = view.receive();

@@ -238,6 +238,13 @@ mod tests {
 
     #[test]
     fn bytes_come_late_and_at_the_rate() {
+        // Never too early; on a busy machine too late now and then.
+        let in_time = (0..5).map(|_| mebibyte_takes()).find(|taken| *taken < 0.6);
+        assert!(in_time.is_some());
+    }
+
+    /// Returns the seconds that 1 MiB and a reply take, which are as many as the line wants at least.
+    fn mebibyte_takes() -> f64 {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = server.local_addr().unwrap().port();
         let answering = thread::spawn(move || {
@@ -257,8 +264,9 @@ mod tests {
         assert_eq!(answer, (1_u64 << 20).to_be_bytes());
         // Handshake, bytes, reply: 2 round trips and 223 ms on the line.
         let taken = begun.elapsed().as_secs_f64();
-        assert!((0.34..0.6).contains(&taken), "{taken}");
+        assert!(taken >= 0.34, "{taken}");
         answering.join().unwrap();
+        taken
     }
 
     #[test]

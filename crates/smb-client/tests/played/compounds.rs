@@ -163,7 +163,7 @@ async fn a_server_that_answers_only_the_first_request_is_detected() {
     })
     .await;
     let options = ClientOptions {
-        timeout: Duration::from_secs(1),
+        timeout: Duration::from_secs(3),
         ..options()
     };
     let share = share_of(&server, options).await;

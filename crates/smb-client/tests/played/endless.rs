@@ -64,7 +64,7 @@ async fn a_folder_with_too_many_names_is_an_error() {
 async fn times_out(silence: impl FnOnce(&mut Hub)) {
     let server = Played::start(Setup::default()).await;
     let options = ClientOptions {
-        timeout: Duration::from_millis(400),
+        timeout: Duration::from_millis(1500),
         ..options()
     };
     let share = share_of(&server, options).await;

@@ -118,7 +118,7 @@ async fn data_of_a_big_file_that_the_server_does_not_store_is_not_written() {
 async fn a_request_times_out_despite_echo_replies() {
     let server = Played::start(Setup::default()).await;
     let options = ClientOptions {
-        timeout: Duration::from_millis(400),
+        timeout: Duration::from_millis(1500),
         ..options()
     };
     let client = server.client(options).await;

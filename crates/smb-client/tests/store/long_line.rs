@@ -97,13 +97,17 @@ fn a_question_for_the_topmost_folder_does_not_wait_for_a_close() {
     let bench = Bench::with_delay(delay);
     std::fs::create_dir(bench.path().join("d")).unwrap();
     let store = bench.store();
-    let node = open(&store, "d/f", &CREATE);
-    node.write_at(b"new", 0).unwrap();
-    node.write_out().unwrap();
-    let top = store.open(&path(""), &LOOK).unwrap().node;
-    let begun = Instant::now();
-    drop(node);
-    top.stat_now().unwrap();
-    let took = begun.elapsed();
-    assert!(took < delay * 3, "{took:?}");
+    let took = |number: u32| {
+        let node = open(&store, &format!("d/f{number}"), &CREATE);
+        node.write_at(b"new", 0).unwrap();
+        node.write_out().unwrap();
+        let top = store.open(&path(""), &LOOK).unwrap().node;
+        let begun = Instant::now();
+        drop(node);
+        top.stat_now().unwrap();
+        begun.elapsed()
+    };
+    // One round trip, or two each time. A busy machine may add to one.
+    let quickest = (0..5).map(took).find(|took| *took < delay * 3);
+    assert!(quickest.is_some(), "each takes two round trips");
 }

@@ -34,6 +34,7 @@ fn sequential_reads_and_writes_fill_a_long_line() {
     let written = begun.elapsed();
     println!("read in {read:?}, written in {written:?}");
     assert!(std::fs::read(bench.path().join("g")).unwrap() == data);
-    assert!(read < Duration::from_secs(9), "{read:?}");
-    assert!(written < Duration::from_secs(9), "{written:?}");
+    // Piece by piece they take 38 s.
+    assert!(read < Duration::from_secs(25), "{read:?}");
+    assert!(written < Duration::from_secs(25), "{written:?}");
 }

@@ -100,7 +100,7 @@ fn connections_without_a_login_end_after_a_time() {
 #[test]
 fn the_time_for_a_login_begins_anew_with_each_logoff() {
     /// Long enough for a login on a busy machine.
-    const LOGIN_TIMEOUT: Duration = Duration::from_secs(2);
+    const LOGIN_TIMEOUT: Duration = Duration::from_secs(4);
     let folder = tempfile::tempdir().unwrap();
     let serve = Serve::with(folder.path(), |options| {
         options.login_timeout = LOGIN_TIMEOUT;

@@ -56,8 +56,8 @@ fn changed_from(before: Kind, is_new: bool, below: &str) {
             place.folder("target");
         }
         let run = || place.copy("source", "target").arg("-T");
-        let mut running = run().args(["--bwlimit", "8M"]).start();
-        running.reach("bytes_sent", 5 * MIB);
+        let mut running = run().args(["--bwlimit", "4M"]).start();
+        running.reach("bytes_sent", 3 * MIB);
         running.kill();
         remove(&node);
         make(&node, after);
@@ -114,8 +114,8 @@ fn small_nodes_in_a_new_folder_may_become_anything() {
     }
     file(&source.join("big"), 24 * MIB, 1);
     let run = || place.copy("source", "target").arg("-T");
-    let mut running = run().args(["--bwlimit", "8M"]).start();
-    running.reach("bytes_sent", 12 * MIB);
+    let mut running = run().args(["--bwlimit", "5M"]).start();
+    running.reach("bytes_sent", 10 * MIB);
     running.kill();
     for number in 0..kinds.len() {
         for (at, after) in kinds.into_iter().enumerate() {
@@ -136,8 +136,8 @@ fn hard_links_may_become_separate_files() {
     fs::hard_link(source.join("a"), source.join("b")).unwrap();
     file(&source.join("big"), 24 * MIB, 1);
     let run = || place.copy("source", "target").arg("-T");
-    let mut running = run().args(["--bwlimit", "8M"]).start();
-    running.reach("bytes_sent", 12 * MIB);
+    let mut running = run().args(["--bwlimit", "5M"]).start();
+    running.reach("bytes_sent", 10 * MIB);
     running.kill();
     for (name, content) in [
         ("a", "the first of two"),

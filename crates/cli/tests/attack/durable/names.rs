@@ -87,7 +87,7 @@ fn planted_names_give_no_access(is_same_state: bool) {
     let run = || place.copy(source.join("."), &target).arg("-T");
     // Replace all temporary names that are visible by now.
     let mut kept = Vec::new();
-    for (limit, sent) in [("24M", 2 * MIB), ("24M", 11 * MIB)] {
+    for (limit, sent) in [("4M", 2 * MIB), ("4M", 11 * MIB)] {
         let mut running = run().args(["--bwlimit", limit]).start();
         running.reach("bytes_sent", sent);
         running.kill();

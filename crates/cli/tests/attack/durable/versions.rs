@@ -101,7 +101,7 @@ fn a_source_that_changes_unnoticed_while_it_is_read_is_read_again() {
         let place = Place::new();
         let source = place.folder("source");
         file(&source.join("big"), size, 1);
-        let limit = format!("{}", size / 2);
+        let limit = format!("{}", size / 5);
         let mut running = place
             .copy("source", "target")
             .args(["--bwlimit", &limit, "--cache", "keep"])
@@ -126,8 +126,8 @@ fn a_small_file_rewritten_after_a_killed_run_is_copied_again() {
             .copy("source", "target")
             .args(["-T", "--durability", "none"])
     };
-    let mut running = run().args(["--bwlimit", "8M"]).start();
-    running.reach("bytes_sent", 16 * MIB);
+    let mut running = run().args(["--bwlimit", "5M"]).start();
+    running.reach("bytes_sent", 10 * MIB);
     running.kill();
     let small = source.join("small");
     with_time_restored(&small, || write_at(&small, 1_000, b"another version"));
