@@ -6,10 +6,9 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
-use support::{Finished, Ground, PASSWORD, Place, Served, is_root, or_skip};
+use support::{Finished, Ground, Place, Served, beside_far_server, or_skip};
 
 const MIB: usize = 1 << 20;
 
@@ -147,46 +146,22 @@ fn the_words_of_a_switch_stay_valid() {
 
 /// Copies over a line of 100 Mbit/s, up and down, and leaves the summaries in files.
 const SCRIPT: &str = r#"
-set -e
-nsenter --net=$ROPEWAY_FAR_NETNS "$1" serve --listen $ROPEWAY_FAR:4450 --user ann --password-file .password \
-    --no-announce data=data > served 2>&1 &
-server=$!
-for try in $(seq 100); do grep -q ropeway served 2>/dev/null && break; sleep 0.1; done
-sleep 1
 for flags in --compress=auto --compress=off; do
     for name in half noise; do
         [ $name$flags != half--compress=off ] || continue
-        "$1" copy -T --json $flags $name smb://ann@$ROPEWAY_FAR:4450/data/$name$flags > up-$name$flags
-        "$1" copy -T --json $flags smb://ann@$ROPEWAY_FAR:4450/data/$name$flags back-$name$flags > down-$name$flags
+        "$1" copy -T --json $flags $name $far/$name$flags > up-$name$flags
+        "$1" copy -T --json $flags $far/$name$flags back-$name$flags > down-$name$flags
     done
 done
-kill $server
 "#;
 
 #[test]
 fn a_slow_line_is_compressed_for_without_a_flag() {
-    if !is_root() {
-        println!("skipped: entering the far end of a line needs root");
-        return;
-    }
     let place = Place::in_memory();
-    place.folder("data");
     // What is asked for before the server knows its line comes as it is: some 40 MiB here.
     content(&place.join("half"), 96 * MIB, true);
     content(&place.join("noise"), 6 * MIB, false);
-    let secret = place.join(".password");
-    fs::write(&secret, format!("{PASSWORD}\n")).unwrap();
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    let link = ["link", "--quiet", "--rtt", "20ms", "--rate", "100mbit", "--"];
-    let run = place.ropeway("lab").env("ROPEWAY_PASSWORD", PASSWORD).args(link);
-    let script = ["sh", "-c", SCRIPT, "sh", &support::binary()];
-    let finished = run.args(script).hang_after(Duration::from_secs(120)).run();
-    if finished.mentions("not permitted") || finished.mentions("is missing") {
-        println!("skipped: no link: {}", finished.err.trim());
-        return;
-    }
-    finished.assert_code(&[0]);
+    or_skip!(beside_far_server(&place, SCRIPT));
     for way in ["up", "down"] {
         for (name, flag) in [("half", "auto"), ("noise", "auto"), ("noise", "off")] {
             same(

@@ -6,13 +6,14 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use ropeway_peers::{Share, Smbd};
 use serde_json::Value;
-use support::{Finished, PASSWORD, Place, Served, file, is_root, no_temporaries, or_skip, write_at};
+use support::{
+    Finished, PASSWORD, Place, Served, beside_far_server, file, no_temporaries, or_skip, write_at,
+};
 
 /// Larger than what goes as a small file (4 MiB).
 const SIZE: u64 = 12 << 20;
@@ -191,13 +192,7 @@ fn other_servers_get_the_whole_file() {
 }
 
 const MOVES: &str = r#"
-set -e
-nsenter --net=$ROPEWAY_FAR_NETNS "$1" serve --listen $ROPEWAY_FAR:4450 --user ann --password-file .password \
-    --no-announce data=data > served 2>&1 &
-server=$!
-for try in $(seq 100); do grep -q ropeway served 2>/dev/null && break; sleep 0.1; done
-sleep 1
-far=smb://ann@$ROPEWAY_FAR:4450/data/tree
+far=$far/tree
 "$1" mirror --yes near $far
 mv near/album near/renamed
 mv near/keep/one near/keep/other
@@ -207,19 +202,13 @@ mv near/keep/two near/moved
 mv data/tree/renamed data/tree/again
 mv data/tree/keep/other data/tree/keep/third
 "$1" mirror --yes --json $far back > down
-kill $server
 "#;
 
 /// Small files are not sent again, whether their folder was renamed or they were, into folders that are new
 /// and into others.
 #[test]
 fn small_files_that_were_moved_are_not_sent_again() {
-    if !is_root() {
-        println!("skipped: entering the far end of a line needs root");
-        return;
-    }
     let place = Place::in_memory();
-    place.folder("data");
     place.folder("near/album/deep");
     place.folder("near/keep");
     let names = ["album/1", "album/2", "album/deep/3", "keep/one", "keep/two"];
@@ -229,18 +218,7 @@ fn small_files_that_were_moved_are_not_sent_again() {
         file(&place.join("near").join(name), size, number);
         total += size;
     }
-    let secret = place.join(".password");
-    fs::write(&secret, format!("{PASSWORD}\n")).unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    let link = ["link", "--quiet", "--rtt", "20ms", "--rate", "100mbit", "--"];
-    let run = place.ropeway("lab").env("ROPEWAY_PASSWORD", PASSWORD).args(link);
-    let script = ["sh", "-c", MOVES, "sh", &support::binary()];
-    let finished = run.args(script).hang_after(Duration::from_secs(120)).run();
-    if finished.mentions("not permitted") || finished.mentions("is missing") {
-        println!("skipped: no link: {}", finished.err.trim());
-        return;
-    }
-    finished.assert_code(&[0]);
+    or_skip!(beside_far_server(&place, MOVES));
     // Of what was moved first, one file stays where it is the second time.
     for (way, moved) in [("up", total), ("down", total - 500_000)] {
         let text = fs::read_to_string(place.join(way)).unwrap();

@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{Finished, Place, Run, or_skip, text};
+use support::{Place, linked, or_skip, text};
 
 const LINK: [&str; 5] = ["link", "--rtt", "20ms", "--rate", "100mbit"];
 /// A command line that no other process has.
@@ -21,16 +21,6 @@ fn zombies() -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
     lines.filter(|line| line.contains(&format!("({NAME}) Z"))).count()
-}
-
-/// Returns the result of a run over a link, or the reason why links do not work here.
-fn linked(run: Run, code: i32) -> Result<Finished, String> {
-    let finished = run.run();
-    if finished.mentions("not permitted") || finished.mentions("is missing") {
-        return Err(format!("no link: {}", finished.err.trim()));
-    }
-    finished.assert_code(&[code]);
-    Ok(finished)
 }
 
 /// Counts the processes that sleep for [`MARK`] seconds.

@@ -35,20 +35,28 @@ impl Together for Gets {
     }
 
     async fn exchange(share: &ShareInner, batch: &Batch<Self>) -> Vec<Self::Answer> {
-        let decode = |body: &[u8]| -> Result<Vec<Option<Box<Got>>>> {
-            let files = GotFile::decode_list(body)?;
-            Ok(files.into_iter().map(Got::of).collect())
-        };
-        match share.exchange_together(batch, Replay::Safe, decode).await {
-            Ok(files) => files.into_iter().map(Ok).collect(),
-            Err(error) => (0..batch.len()).map(|_| answer_of(&error)).collect(),
-        }
+        exchange_reads(share, batch).await
+    }
+}
+
+/// Sends files that are read.
+pub(crate) async fn exchange_reads<T>(share: &ShareInner, batch: &Batch<T>) -> Vec<Result<Option<Box<Got>>>>
+where
+    T: Together<Answer = Result<Option<Box<Got>>>>,
+{
+    let decode = |body: &[u8]| -> Result<Vec<Option<Box<Got>>>> {
+        let files = GotFile::decode_list(body)?;
+        Ok(files.into_iter().map(Got::of).collect())
+    };
+    match share.exchange_together(batch, Replay::Safe, decode).await {
+        Ok(files) => files.into_iter().map(Ok).collect(),
+        Err(error) => (0..batch.len()).map(|_| answer_of(&error)).collect(),
     }
 }
 
 /// Returns what a caller learns after an error of the whole request. One file may have been at fault: a
 /// request that was refused or not answered in time says nothing of the others.
-pub(crate) fn answer_of(error: &Error) -> Result<Option<Box<Got>>> {
+fn answer_of(error: &Error) -> Result<Option<Box<Got>>> {
     match error {
         Error::PeerRefused { .. } | Error::Lost(LostReason::TimedOut) => Ok(None),
         error => Err(error.clone()),
@@ -64,7 +72,7 @@ pub(crate) struct Got {
 }
 
 impl Got {
-    pub(crate) fn of(file: GotFile<'_>) -> Option<Box<Self>> {
+    fn of(file: GotFile<'_>) -> Option<Box<Self>> {
         let info = file.info;
         file.status.is_success().then(|| {
             Box::new(Self {

@@ -30,12 +30,19 @@ impl Together for Puts {
     }
 
     async fn exchange(share: &ShareInner, batch: &Batch<Self>) -> Vec<Self::Answer> {
-        let decode = |body: &[u8]| Ok(PutStatus::decode_list(body)?);
-        // The second time their names would not be new.
-        match share.exchange_together(batch, Replay::Once, decode).await {
-            Ok(statuses) => statuses.into_iter().map(Ok).collect(),
-            Err(error) => (0..batch.len()).map(|_| Err(error.clone())).collect(),
-        }
+        exchange_once(share, batch).await
+    }
+}
+
+/// Sends files that are made, whose names would not be new the second time.
+pub(crate) async fn exchange_once<T>(share: &ShareInner, batch: &Batch<T>) -> Vec<Result<PutStatus>>
+where
+    T: Together<Answer = Result<PutStatus>>,
+{
+    let decode = |body: &[u8]| Ok(PutStatus::decode_list(body)?);
+    match share.exchange_together(batch, Replay::Once, decode).await {
+        Ok(statuses) => statuses.into_iter().map(Ok).collect(),
+        Err(error) => (0..batch.len()).map(|_| Err(error.clone())).collect(),
     }
 }
 

@@ -2,17 +2,17 @@
 //! (COPY_FILES and SAME_FILES, docs/adr/0040).
 
 use ropeway_smb_wire::fsctl::private::{PRIVATE_HEADER_LEN, PrivateOperation, PrivateOperations};
-use ropeway_smb_wire::fsctl::private_get::{GOT_FIXED_LEN, GotFile, GotFlags};
+use ropeway_smb_wire::fsctl::private_get::{GOT_FIXED_LEN, GotFlags};
 use ropeway_smb_wire::fsctl::private_put::{PUT_INPUT_MAX, PUT_STATUS_LEN, PutStatus, PutStep};
 use ropeway_smb_wire::fsctl::private_same::{CopyFile, SAME_CONTENT_MAX, SAME_FILES_MAX, SameFile};
 
 use crate::error::{Error, LostReason, Result};
-use crate::get_files::{Got, answer_of};
+use crate::get_files::{Got, exchange_reads};
 use crate::open::Created;
-use crate::put_files::outcome_of;
+use crate::put_files::{exchange_once, outcome_of};
 use crate::share::Share;
 use crate::together::{Added, Batch, Queue, Together};
-use crate::tree::{Replay, ShareInner};
+use crate::tree::ShareInner;
 
 /// Makes small files whose names are new from others of the share.
 pub(crate) enum Copies {}
@@ -32,12 +32,7 @@ impl Together for Copies {
     }
 
     async fn exchange(share: &ShareInner, batch: &Batch<Self>) -> Vec<Self::Answer> {
-        let decode = |body: &[u8]| Ok(PutStatus::decode_list(body)?);
-        // The second time their names would not be new.
-        match share.exchange_together(batch, Replay::Once, decode).await {
-            Ok(statuses) => statuses.into_iter().map(Ok).collect(),
-            Err(error) => (0..batch.len()).map(|_| Err(error.clone())).collect(),
-        }
+        exchange_once(share, batch).await
     }
 }
 
@@ -60,14 +55,7 @@ impl Together for Sames {
     }
 
     async fn exchange(share: &ShareInner, batch: &Batch<Self>) -> Vec<Self::Answer> {
-        let decode = |body: &[u8]| -> Result<Vec<Option<Box<Got>>>> {
-            let files = GotFile::decode_list(body)?;
-            Ok(files.into_iter().map(Got::of).collect())
-        };
-        match share.exchange_together(batch, Replay::Safe, decode).await {
-            Ok(files) => files.into_iter().map(Ok).collect(),
-            Err(error) => (0..batch.len()).map(|_| answer_of(&error)).collect(),
-        }
+        exchange_reads(share, batch).await
     }
 }
 

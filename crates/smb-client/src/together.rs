@@ -33,7 +33,7 @@ use crate::tree::{Replay, ShareInner, Tree};
 
 /// Longest file that goes with others, with its path: it is copied once more for that. A guess; far less
 /// than a request holds.
-const LENGTH_MAX: usize = 8 << 10;
+pub(crate) const LENGTH_MAX: usize = 8 << 10;
 /// Fewer files at the same time than this go each in its own compound, which nothing delays. A guess.
 const TOGETHER_MIN: u64 = 16;
 /// Files gather for this part of a round trip, and for no longer than [`GATHER_MAX`].

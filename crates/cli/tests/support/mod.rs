@@ -10,6 +10,7 @@
 
 mod compare;
 mod ground;
+mod linked;
 mod mounted;
 mod run;
 mod served;
@@ -27,6 +28,7 @@ pub(crate) use compare::{Compare, content_same, no_temporaries, same};
 pub(crate) use ground::{
     Ground, PASSWORD, at_the_usual_port, has_xattrs, lost, no_secret, one_line_and_a_hint, set_xattr, xattr,
 };
+pub(crate) use linked::{beside_far_server, linked};
 pub(crate) use mounted::{Mounted, MountedShare, can_mount, detach, is_mounted, unmount};
 pub(crate) use ropeway_peers::program;
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running, binary};

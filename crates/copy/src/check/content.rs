@@ -189,11 +189,11 @@ impl Contents {
     ) -> Option<Equal> {
         let _permit = self.whole_pairs.acquire().await;
         let get = |path: &RelPath| GetSmall {
-            is_known: false,
             path: path.clone(),
             size,
             xattrs: false,
             cache: CacheMode::Keep,
+            is_known: false,
         };
         let (one, two) = (self.whole.get().await, self.whole.get().await);
         let ((one, left), (two, right)) = join(

@@ -2,7 +2,6 @@
 //! mirror will delete them (docs/adr/0040).
 
 use ropeway_block::BlockMut;
-use ropeway_plan::Engine;
 use ropeway_vfs::{GetSmall, RelPath};
 
 use crate::job::config::JobConfig;
@@ -20,14 +19,10 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    /// Looks for such a file, if a line is to be spared.
+    /// Looks for such a file, if a line is to be spared. `task` is a small file, which goes the short way.
     pub(crate) fn of(context: &Context, task: &FileTask) -> Option<Self> {
         let (config, root) = (&context.config, task.folder.root());
-        let options = &config.options;
-        let is_wanted = task.existing.is_none()
-            && options.delta != DeltaMode::Off
-            && options.engine == Engine::Auto
-            && !options.inplace;
+        let is_wanted = task.existing.is_none() && config.options.delta != DeltaMode::Off;
         let (source, target) = (root.root.source.capabilities(), config.target.capabilities());
         // Who makes or reads many at once is an end of this project, which compares.
         let is_far = target.far && target.small_puts_in_flight > 1;

@@ -12,10 +12,7 @@ use super::map;
 use crate::error::Result;
 use crate::same_files::{Copies, Sames};
 use crate::snapshot::split_snapshot;
-use crate::together::Together;
-
-/// Longest entry of a request in bytes: one with longer paths does not go this way.
-const ENTRY_MAX: usize = 8 << 10;
+use crate::together::{LENGTH_MAX, Together};
 
 /// Makes a file from `from`, if that has the content. `None` if nothing was made: the content must be sent.
 /// Otherwise returns whether times and attributes were set.
@@ -29,7 +26,7 @@ pub(super) async fn copy(inner: &Inner, from: &RelPath, file: &PutFile<'_>) -> R
     let Ok(from) = inner.base.text(Op::Open, from) else {
         return Ok(None);
     };
-    if CopyFile::len_of(&file.path, &from) > ENTRY_MAX || split_snapshot(&from).1.is_some() {
+    if CopyFile::len_of(&file.path, &from) > LENGTH_MAX || split_snapshot(&from).1.is_some() {
         return Ok(None);
     }
     let copy = CopyFile {
@@ -56,7 +53,7 @@ pub(super) async fn is_same(
     let Some((length, hash)) = named::<Sames>(inner, content) else {
         return Ok(None);
     };
-    if SameFile::len_of(path) > ENTRY_MAX || split_snapshot(path).1.is_some() {
+    if SameFile::len_of(path) > LENGTH_MAX || split_snapshot(path).1.is_some() {
         return Ok(None);
     }
     let file = SameFile {

@@ -92,7 +92,10 @@ async fn send(
     content: &mut Option<Block>,
 ) -> ClientResult<ClientResult<()>> {
     let share = &inner.share;
-    let new = as_new(request, content.as_deref());
+    let new = match &request.temporary {
+        None => as_new(request, content.as_deref()),
+        Some(_) => None,
+    };
     let _putting = new.as_ref().map(|_| share.inner().puts.enter());
     let together = match new {
         Some(file) if share.goes_together::<Puts>(PutFile::len_of(&file.path, file.content.len())) => {
@@ -124,12 +127,7 @@ async fn copied(
     request: &crate::small::PutSmall,
     content: Option<&[u8]>,
 ) -> Option<ClientResult<ClientResult<()>>> {
-    let first = crate::small::PutSmall {
-        path: request.temporary.as_ref().unwrap_or(&request.path).clone(),
-        temporary: None,
-        ..request.clone()
-    };
-    let file = as_new(&first, content)?;
+    let file = as_new(request, content)?;
     same::copy(&tree.inner, from, &file).await.transpose()
 }
 
@@ -155,15 +153,15 @@ fn request_of(
     }
 }
 
-/// Returns the file as one of many in a request, if its name is new and its first one.
+/// Returns the file as one of many in a request, under its first name, if that must be new.
 fn as_new<'a>(request: &crate::small::PutSmall, content: Option<&'a [u8]>) -> Option<PutFile<'a>> {
-    let is_new = request.disposition == CreateDisposition::Create && request.temporary.is_none();
+    let is_new = request.disposition == CreateDisposition::Create;
     let flags = match request.flush {
         true => PutFlags::FLUSH,
         false => PutFlags::default(),
     };
     is_new.then(|| PutFile {
-        path: request.path.clone(),
+        path: request.temporary.as_ref().unwrap_or(&request.path).clone(),
         flags,
         basic: request.basic.unwrap_or_default(),
         content: content.unwrap_or_default(),

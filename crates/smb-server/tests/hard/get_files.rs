@@ -61,7 +61,8 @@ struct Read {
     attributes: FileAttributes,
 }
 
-fn ask(raw: &mut Raw, input: &[u8], output_max: usize) -> Result<Vec<u8>, NtStatus> {
+/// Sends a private control that names no open, and returns its output.
+pub(crate) fn ask(raw: &mut Raw, input: &[u8], output_max: usize) -> Result<Vec<u8>, NtStatus> {
     let request = IoctlRequest {
         ctl_code: CtlCode::PRIVATE,
         file_id: FileId::RELATED,

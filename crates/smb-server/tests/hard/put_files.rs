@@ -33,7 +33,7 @@ use crate::samples;
 use crate::serve::Serve;
 
 /// 1 January 2020.
-const TIME: FileTime = FileTime(132_223_104_000_000_000);
+pub(crate) const TIME: FileTime = FileTime(132_223_104_000_000_000);
 pub(crate) const UNIX_TIME: i64 = 1_577_836_800;
 
 pub(crate) fn file<'a>(path: &str, content: &'a [u8]) -> PutFile<'a> {
@@ -66,7 +66,7 @@ fn put(raw: &mut Raw, files: &[PutFile<'_>]) -> Result<Vec<(NtStatus, PutStep)>,
     Ok(statuses.iter().map(|one| (one.status, one.step)).collect())
 }
 
-const DONE: (NtStatus, PutStep) = (NtStatus::SUCCESS, PutStep::CLOSE);
+pub(crate) const DONE: (NtStatus, PutStep) = (NtStatus::SUCCESS, PutStep::CLOSE);
 
 fn not_made(status: NtStatus) -> (NtStatus, PutStep) {
     (status, PutStep::CREATE)

@@ -8,28 +8,23 @@ use std::sync::atomic::Ordering;
 use ropeway_block::{Block, BlockMut, Pool};
 use ropeway_smb_client::SmbTree;
 use ropeway_smb_wire::create::ShareAccess;
-use ropeway_smb_wire::fsctl::CtlCode;
 use ropeway_smb_wire::fsctl::private::{PRIVATE_HEADER_LEN, PrivateMessage, PrivateOperation};
-use ropeway_smb_wire::fsctl::private_get::{GetFlags, GotFile, GotFlags};
+use ropeway_smb_wire::fsctl::private_get::{GET_OUTPUT_MAX, GetFlags, GotFile, GotFlags};
 use ropeway_smb_wire::fsctl::private_put::{PutFlags, PutStatus, PutStep};
 use ropeway_smb_wire::fsctl::private_same::{CopyFile, SAME_FILE_MAX, SameFile};
-use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::info::FileBasicInformation;
-use ropeway_smb_wire::ioctl::IoctlResponse;
-use ropeway_smb_wire::{FileId, FileTime, Guid, NtStatus, Text};
+use ropeway_smb_wire::{Guid, NtStatus, Text};
 use ropeway_vfs::{
     CacheMode, Create as CreateMode, GetSmall, HashAlgorithm, MetadataChange, PutSmall, RelPath, Timestamp,
     Tree as _,
 };
 
-use crate::put_files::{UNIX_TIME, tree};
+use crate::get_files;
+use crate::put_files::{DONE, TIME, UNIX_TIME, tree};
 use crate::raw::{Create, Raw};
 use crate::samples;
 use crate::serve::Serve;
 
-/// 1 January 2020.
-const TIME: FileTime = FileTime(132_223_104_000_000_000);
-const DONE: (NtStatus, PutStep) = (NtStatus::SUCCESS, PutStep::CLOSE);
 const DIFFERS: (NtStatus, PutStep) = (NtStatus::NOT_FOUND, PutStep::COMPARE);
 
 fn copy(from: &str, path: &str, content: &[u8]) -> CopyFile {
@@ -57,15 +52,8 @@ fn same(path: &str, content: &[u8]) -> SameFile {
 
 fn ask(raw: &mut Raw, operation: PrivateOperation, body: &[u8]) -> Result<Vec<u8>, NtStatus> {
     let input = samples::body(|w| PrivateMessage::new(operation, body).encode(w));
-    let control = samples::control(FileId::RELATED, CtlCode::PRIVATE, &input);
-    let reply = raw.call(Command::Ioctl, |w| w.bytes(&control));
-    match reply.status() {
-        NtStatus::SUCCESS => {
-            let output = IoctlResponse::decode(&mut reply.body()).unwrap().output;
-            Ok(output[PRIVATE_HEADER_LEN..].to_vec())
-        }
-        status => Err(status),
-    }
+    let output = get_files::ask(raw, &input, GET_OUTPUT_MAX)?;
+    Ok(output[PRIVATE_HEADER_LEN..].to_vec())
 }
 
 fn copy_all(raw: &mut Raw, files: &[CopyFile]) -> Result<Vec<(NtStatus, PutStep)>, NtStatus> {
