@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::pool::Inner;
-use crate::{HEADROOM, Pool};
+use crate::Pool;
 
 /// The unique, writable handle on a slot. Fill it, then [`freeze`](Self::freeze) it.
 pub struct BlockMut {
@@ -56,21 +56,28 @@ impl BlockMut {
         unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot), self.pool.payload) }
     }
 
-    /// Returns the [`HEADROOM`] bytes directly in front of the payload.
+    /// Returns the number of bytes in front of the payload: [`HEADROOM`](crate::HEADROOM), or less in
+    /// a [packed](Pool::packed) pool.
+    pub fn headroom(&self) -> usize {
+        self.pool.headroom
+    }
+
+    /// Returns the bytes directly in front of the payload, all of the [headroom](Self::headroom).
     pub fn headroom_mut(&mut self) -> &mut [u8] {
-        // SAFETY: HEADROOM bytes in front of the payload belong to this slot; `&mut self` is its
+        let headroom = self.pool.headroom;
+        // SAFETY: `headroom` bytes in front of the payload belong to this slot; `&mut self` is its
         // only handle.
-        unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot).sub(HEADROOM), HEADROOM) }
+        unsafe { std::slice::from_raw_parts_mut(self.pool.payload_ptr(self.slot).sub(headroom), headroom) }
     }
 
     /// Returns the last `head` bytes of the headroom and the valid payload as one slice: a protocol
     /// header followed by its payload.
     ///
     /// # Panics
-    /// If `head` exceeds [`HEADROOM`].
+    /// If `head` exceeds the [headroom](Self::headroom).
     pub fn framed_mut(&mut self, head: usize) -> &mut [u8] {
-        assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
-        // SAFETY: HEADROOM >= head bytes in front of the payload and `len` <= payload bytes from
+        assert!(head <= self.pool.headroom, "a head of {head} exceeds the headroom");
+        // SAFETY: headroom >= head bytes in front of the payload and `len` <= payload bytes from
         // there on belong to this slot and are initialised. `&mut self` is its only handle.
         unsafe {
             let start = self.pool.payload_ptr(self.slot).sub(head);
@@ -157,10 +164,10 @@ impl Block {
     /// Returns the last `head` bytes of the headroom and this view's bytes as one slice.
     ///
     /// # Panics
-    /// If `head` exceeds [`HEADROOM`], or if `head` is not 0 and the view does not start at the
+    /// If `head` exceeds the [headroom](BlockMut::headroom), or if `head` is not 0 and the view does not start at the
     /// payload's first byte.
     pub fn framed(&self, head: usize) -> &[u8] {
-        assert!(head <= HEADROOM, "a head of {head} exceeds the headroom");
+        assert!(head <= self.pool.headroom, "a head of {head} exceeds the headroom");
         assert!(
             head == 0 || self.start == 0,
             "only a view from the start has a head"

@@ -2,7 +2,8 @@
 //!
 //! A [`Pool`] owns one contiguous, page-aligned region that is cut into equal slots. Each slot has
 //! [`HEADROOM`] bytes in front of its payload, so a protocol header and the payload can be
-//! contiguous without moving the payload. Payloads are aligned for direct I/O.
+//! contiguous without moving the payload. Payloads are aligned for direct I/O. Where thousands of
+//! small buffers are in use, [`Pool::packed`] lets several share a page.
 //!
 //! ```text
 //! region  |headroom|payload.......|headroom|payload.......|   stride = HEADROOM + payload size
@@ -32,9 +33,13 @@ mod pool;
 pub use handles::{Block, BlockMut};
 pub use pool::{GetBlock, Pool};
 
-/// Bytes in front of each payload: room for any protocol header, and it keeps payloads
-/// page-aligned.
+/// Bytes in front of each payload, but for [packed](Pool::packed) pools: room for any protocol header,
+/// and it keeps payloads page-aligned.
 pub const HEADROOM: usize = 4096;
 
-/// Alignment in bytes of every payload: enough for direct I/O on devices with 4 KiB sectors.
+/// Alignment in bytes of every payload, but for [packed](Pool::packed) pools: enough for direct I/O on
+/// devices with 4 KiB sectors.
 pub const ALIGNMENT: usize = 4096;
+
+/// Alignment in bytes of the payloads of a [packed](Pool::packed) pool.
+pub const PACKED_ALIGNMENT: usize = 512;

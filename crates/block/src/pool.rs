@@ -14,7 +14,7 @@ use memmap2::{MmapMut, UncheckedAdvice};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::handles::BlockMut;
-use crate::{ALIGNMENT, HEADROOM};
+use crate::{ALIGNMENT, HEADROOM, PACKED_ALIGNMENT};
 
 /// A bounded set of equal buffers in one contiguous region. Clones share the pool.
 #[derive(Clone)]
@@ -32,13 +32,27 @@ impl Pool {
     /// If `count` is 0 or above `u32::MAX`, if `payload` is 0, or if the region exceeds
     /// `isize::MAX`.
     pub fn new(payload: usize, count: usize) -> Self {
+        Self::laid_out(payload.next_multiple_of(ALIGNMENT), HEADROOM, count)
+    }
+
+    /// Makes a pool of small slots, several of which share a page: with [`new`](Self::new), a slot
+    /// takes a page at least. `payload` and `headroom` are rounded up to [`PACKED_ALIGNMENT`], which
+    /// is the alignment of the payloads. Such a pool [returns](Self::give_back) no memory.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn packed(payload: usize, headroom: usize, count: usize) -> Self {
+        let rounded = |bytes: usize| bytes.next_multiple_of(PACKED_ALIGNMENT);
+        Self::laid_out(rounded(payload), rounded(headroom), count)
+    }
+
+    fn laid_out(payload: usize, headroom: usize, count: usize) -> Self {
         assert!(
             payload > 0 && count > 0,
             "a pool has at least one slot of at least one byte"
         );
         let slots = u32::try_from(count).expect("at most u32::MAX slots");
-        let payload = payload.next_multiple_of(ALIGNMENT);
-        let stride = payload + HEADROOM;
+        let stride = payload + headroom;
         let bytes = stride.checked_mul(count).expect("region fits the address space");
         // A fresh mapping is zero already. An allocator may reuse memory, and would write every
         // page to clear it.
@@ -64,6 +78,7 @@ impl Pool {
                 base,
                 region,
                 payload,
+                headroom,
                 references,
                 free: Mutex::new(free),
             }),
@@ -214,6 +229,7 @@ pub(crate) struct Inner {
     /// The mapping that `base` points to.
     region: MmapMut,
     pub(crate) payload: usize,
+    pub(crate) headroom: usize,
     pub(crate) references: Box<[AtomicU32]>,
     free: Mutex<Free>,
 }
@@ -237,7 +253,7 @@ impl Inner {
 
     /// Returns the distance in bytes from one slot to the next.
     fn stride(&self) -> usize {
-        self.payload + HEADROOM
+        self.payload + self.headroom
     }
 
     /// Returns the memory of a slot that was taken off the free list.
@@ -256,7 +272,7 @@ impl Inner {
 
     /// Returns the address of a slot's payload.
     pub(crate) fn payload_ptr(&self, slot: u32) -> *mut u8 {
-        let offset = slot as usize * self.stride() + HEADROOM;
+        let offset = slot as usize * self.stride() + self.headroom;
         // SAFETY: `slot` < slots, so the offset lies inside the region that `base` owns.
         unsafe { self.base.as_ptr().add(offset) }
     }
@@ -378,6 +394,38 @@ mod tests {
         for (i, block) in blocks.iter().enumerate() {
             assert!(block.iter().all(|byte| *byte == i as u8 + 1));
         }
+    }
+
+    #[test]
+    fn packed_slots_share_pages_and_are_apart() {
+        let pool = Pool::packed(500, 300, 9);
+        let (base, len) = pool.region();
+        assert_eq!((pool.block_size(), len), (512, 9 * 1024));
+        let mut blocks: Vec<_> = (0..9).map(|_| pool.try_get().unwrap()).collect();
+        for (i, block) in blocks.iter_mut().enumerate() {
+            let address = block.as_mut_ptr() as usize;
+            assert_eq!((address % PACKED_ALIGNMENT, block.headroom()), (0, 512));
+            assert!(address >= base as usize + 512 && address + 512 <= base as usize + len);
+            block.capacity_mut().fill(i as u8 + 1);
+            block.headroom_mut().fill(0xff - i as u8);
+            block.set_len(512);
+        }
+        for (i, block) in blocks.into_iter().enumerate() {
+            let block = block.freeze();
+            assert!(block.iter().all(|byte| *byte == i as u8 + 1));
+            let (head, payload) = block.framed(512).split_at(512);
+            assert!(head.iter().all(|byte| *byte == 0xff - i as u8));
+            assert_eq!(payload, &block[..]);
+        }
+        // A page holds parts of several.
+        assert_eq!(pool.give_back(usize::MAX), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "exceeds the headroom")]
+    fn a_packed_slot_has_less_headroom() {
+        let pool = Pool::packed(500, 300, 1);
+        let _ = pool.try_get().unwrap().framed_mut(513);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What bounds the small files under way between two sides: permits, and blocks of four sizes.
+//! What bounds the small files under way between two sides: permits, and blocks of five sizes.
 
 use std::sync::Arc;
 
@@ -11,10 +11,14 @@ use crate::job::root::JobRoot;
 /// Payload and number of blocks of each class, in addition to the pool of the job (1 MiB). 256
 /// files of 64 KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is more than twice what a line of
 /// 622 Mbit/s and 75 ms holds (5.8 MB). Slots that are never used cost nothing. A file of less than 4 KiB
-/// takes a tiny block: that many are under way on a long line.
+/// takes a tiny block or, below 512 bytes, a part of a page: that many are under way on a long line.
+const PACKED: (usize, usize) = (512, IN_FLIGHT_MAX);
 const TINY: (usize, usize) = (4096, IN_FLIGHT_MAX);
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
+/// Bytes in front of a packed block: enough for the header of a READ, even a sealed one. A longer one is
+/// copied.
+const PACKED_HEADROOM: usize = 512;
 /// Bytes of all blocks in use at once: five of 4 MiB and some small ones. With the 26 MiB of
 /// streams of larger files, the heap and the code, the process stays below 64 MiB; 24 MiB made it
 /// 65.
@@ -34,6 +38,7 @@ pub(crate) struct SmallFilePipeline {
     is_far: bool,
     permits: Arc<Semaphore>,
     permits_max: usize,
+    packed: Pool,
     tiny: Pool,
     small: Pool,
     middle: Pool,
@@ -58,6 +63,7 @@ impl SmallFilePipeline {
                     .any(|tree| tree.capabilities().far),
                 permits: Arc::new(Semaphore::new(permits_max)),
                 permits_max,
+                packed: Pool::packed(PACKED.0, PACKED_HEADROOM, PACKED.1),
                 tiny: Pool::new(TINY.0, TINY.1),
                 small: Pool::new(SMALL.0, SMALL.1),
                 middle: Pool::new(MIDDLE.0, MIDDLE.1),
@@ -85,7 +91,7 @@ impl SmallFilePipeline {
 
     /// Returns a block for `size` bytes, and the room that it takes.
     pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
-        let classes = [&self.tiny, &self.small, job_pool, &self.middle];
+        let classes = [&self.packed, &self.tiny, &self.small, job_pool, &self.middle];
         let fits = |pool: &&Pool| size < pool.block_size() as u64;
         let pool = classes.into_iter().find(fits).unwrap_or(&self.middle);
         // Exact: a few thousand at most.
@@ -104,6 +110,7 @@ impl SmallFilePipeline {
             // Page faults would cost more than the line.
             return;
         }
+        // Packed blocks keep their memory: 3 MiB at most.
         let all = [&self.tiny, &self.small, job_pool, &self.middle];
         let resident: usize = all.iter().map(|pool| pool.resident()).sum();
         let mut surplus = resident.saturating_sub(RESIDENT_MAX);

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use ropeway_block::{Block, BlockMut, HEADROOM};
+use ropeway_block::{Block, BlockMut};
 use ropeway_smb_wire::frame::{FRAME_HEADER_LEN, frame_header};
 use ropeway_smb_wire::header::{
     COMPOUND_ALIGNMENT, HEADER_LEN, Header, NEXT_COMMAND_OFFSET, SIGNATURE_LEN, SIGNATURE_OFFSET,
@@ -182,13 +182,14 @@ impl Frame {
     /// handle or too little room.
     #[allow(clippy::result_large_err, reason = "the caller goes on with both")]
     pub(super) fn into_piece(mut self, payload: Block) -> Result<Piece, (Self, Block)> {
-        if self.front.len() > HEADROOM {
-            return Err((self, payload));
-        }
         let length = self.end() - FRAME_HEADER_LEN;
         self.front[..FRAME_HEADER_LEN].copy_from_slice(&frame_header(length));
+        let fits = |block: &BlockMut| {
+            let after = block.capacity() - block.len();
+            self.front.len() <= block.headroom() && self.back.len() <= after
+        };
         let mut block = match payload.try_into_mut() {
-            Ok(block) if block.capacity() - block.len() >= self.back.len() => block,
+            Ok(block) if fits(&block) => block,
             Ok(block) => return Err((self, block.freeze())),
             Err(payload) => return Err((self, payload)),
         };

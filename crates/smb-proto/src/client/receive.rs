@@ -235,7 +235,9 @@ impl Connection {
             return Ok(None);
         };
         let has_room = match &slot.operation.receive {
-            Some(block) => block.capacity() >= length - READ_DATA_OFFSET,
+            Some(block) => {
+                block.capacity() >= length - READ_DATA_OFFSET && block.headroom() >= READ_DATA_OFFSET
+            }
             None => in_block && slot.loan.is_some(),
         };
         if !has_room {

@@ -12,6 +12,7 @@ use super::frame::Finished;
 use super::input::BULK_MIN;
 use super::loans::{LoanId, Loans};
 use super::{Operation, Reply, Ticket};
+use crate::crypto::TRANSFORM_HEADER_LEN;
 
 /// Hashes ids that this end assigns, by one multiplication.
 #[derive(Default)]
@@ -248,6 +249,7 @@ impl Table {
             if let Some((Some(block), asked)) = self.read_target(id)
                 && let Some(length) = length.checked_sub(before)
                 && length <= block.capacity().min(asked + TRAILING_MAX)
+                && TRANSFORM_HEADER_LEN + before <= block.headroom()
             {
                 return Some((id, before));
             }

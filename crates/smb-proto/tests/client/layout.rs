@@ -2,6 +2,7 @@
 
 use crate::peer::{Grant, Setup};
 use crate::world::{BLOCK, Kind, World, close, config, create, echo};
+use ropeway_block::Pool;
 use ropeway_smb_proto::client::{
     Compound, Config, DropReason, Encryption, Event, Misuse, Operation, Part, Signing,
 };
@@ -128,6 +129,44 @@ fn reads_in_compounds_are_received_into_their_blocks() {
         let copied = world.client.bytes_copied();
         assert!(copied < 2 * 100_000, "{copied}");
         assert_eq!(world.pool.available(), 64);
+    }
+}
+
+/// Blocks whose headroom has no room for the messages before the data: these are copied.
+#[test]
+fn small_files_in_blocks_with_little_headroom() {
+    for (config, setup) in both() {
+        for headroom in [0, 512] {
+            let mut world = World::ready(config.clone(), setup.clone());
+            world.pool = Pool::packed(1024, headroom, 64);
+            let long = format!("{}file", "folder\\".repeat(40));
+            for offset in 0..16_u64 {
+                let length = 1 + 30 * offset as usize;
+                let name = if offset % 2 == 0 { "file" } else { &*long };
+                let write = world.write(FileId::RELATED, offset, length).unwrap();
+                let operations = vec![create(name), write, close(FileId::RELATED)];
+                let kinds = vec![
+                    Kind::Create(true),
+                    Kind::Write(offset, length),
+                    Kind::Other(Command::Close),
+                ];
+                world.submit(Compound::related(operations), kinds);
+                let read = world.read(FileId::RELATED, offset, length).unwrap();
+                let operations = vec![create(name), read, close(FileId::RELATED)];
+                let kinds = vec![
+                    Kind::Create(true),
+                    Kind::Read(offset, length),
+                    Kind::Other(Command::Close),
+                ];
+                world.submit(Compound::related(operations), kinds);
+                let alone = world.read(FileId::default(), offset, length).unwrap();
+                world.submit(Compound::one(alone), vec![Kind::Read(offset, length)]);
+            }
+            world.settle();
+            // With the TREE_CONNECT.
+            assert_eq!((world.replied, world.dropped), (1 + 3 * 16, 0));
+            assert_eq!(world.pool.available(), 64);
+        }
     }
 }
 
