@@ -5,8 +5,8 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::pool::Inner;
 use crate::Pool;
+use crate::pool::Inner;
 
 /// The unique, writable handle on a slot. Fill it, then [`freeze`](Self::freeze) it.
 pub struct BlockMut {
@@ -76,7 +76,10 @@ impl BlockMut {
     /// # Panics
     /// If `head` exceeds the [headroom](Self::headroom).
     pub fn framed_mut(&mut self, head: usize) -> &mut [u8] {
-        assert!(head <= self.pool.headroom, "a head of {head} exceeds the headroom");
+        assert!(
+            head <= self.pool.headroom,
+            "a head of {head} exceeds the headroom"
+        );
         // SAFETY: headroom >= head bytes in front of the payload and `len` <= payload bytes from
         // there on belong to this slot and are initialised. `&mut self` is its only handle.
         unsafe {
@@ -167,7 +170,10 @@ impl Block {
     /// If `head` exceeds the [headroom](BlockMut::headroom), or if `head` is not 0 and the view does not start at the
     /// payload's first byte.
     pub fn framed(&self, head: usize) -> &[u8] {
-        assert!(head <= self.pool.headroom, "a head of {head} exceeds the headroom");
+        assert!(
+            head <= self.pool.headroom,
+            "a head of {head} exceeds the headroom"
+        );
         assert!(
             head == 0 || self.start == 0,
             "only a view from the start has a head"

@@ -92,6 +92,38 @@ fn distant(tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
     Faults::new(tree, rules, Arc::new(RuntimeClock::new()))
 }
 
+/// A mirror that must delete 2,000 files and 32 folders, where each removal and each listing takes a round
+/// trip: one after the other would take five minutes.
+#[tokio::test(start_paused = true)]
+async fn deletions_at_a_distant_end_do_not_wait_for_each_other() {
+    let (source, target) = (near(), far());
+    source.insert_file(&path("kept/file"), b"some content").unwrap();
+    target.insert_file(&path("copy/kept/file"), b"other").unwrap();
+    for number in 0..1_200 {
+        let at = path(&format!("copy/old/deep/d{}/file{number}", number % 30));
+        target.insert_file(&at, b"some content").unwrap();
+    }
+    for number in 0..800 {
+        let at = path(&format!("copy/kept/extra{number}"));
+        target.insert_file(&at, b"some content").unwrap();
+    }
+    let rules = "remove:delay=150ms;list:delay=150ms";
+    let target = Arc::new(target);
+    let slow = Faults::new(
+        Arc::clone(&target) as Arc<dyn Tree>,
+        FaultRule::parse(rules).unwrap(),
+        Arc::new(RuntimeClock::new()),
+    );
+    let start = tokio::time::Instant::now();
+    let (outcome, _) = run(Arc::new(source), slow, mirror()).await;
+    assert_eq!(outcome.status, Status::Done, "{:?}", outcome.fatal);
+    assert_eq!(outcome.summary.counters.deleted, 2_000 + 32);
+    assert!(target.metadata(&path("copy/old")).await.is_err());
+    assert_eq!(target.metadata(&path("copy/kept/file")).await.unwrap().size, 12);
+    let elapsed = start.elapsed();
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn listings_of_a_distant_end_do_not_wait_for_each_other() {
     for is_upload in [true, false] {

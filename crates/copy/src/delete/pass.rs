@@ -236,11 +236,8 @@ impl<'a> Pass<'a> {
         };
         let (mut folders, mut extra) = (Vec::new(), Vec::new());
         let mut next = (&mut folders, &mut extra);
-        let mut changed = self.entry(&place, &sources, entry, found, &mut next).await;
-        for (path, metadata) in extra {
-            changed |= self.removal.delete(&path, &metadata, Above::In(id)).await;
-        }
-        if changed {
+        self.entry(&place, &sources, entry, found, &mut next).await;
+        if self.removal.delete_all(&extra, Above::In(id)).await {
             self.restore_times(&place.source).await;
         }
         Ok(())
@@ -316,12 +313,16 @@ impl<'a> Pass<'a> {
                     twins.add(metadata);
                 }
                 let mut next = (&mut *folders, &mut extra);
-                changed |= self.entry(place, &sources, entry, found, &mut next).await;
+                self.entry(place, &sources, entry, found, &mut next).await;
                 self.context.pass().await;
                 if self.context.stopped() {
                     return;
                 }
             }
+            // Folders after the end of the listing: it may show one under another name as well.
+            let files: Vec<_> = extra.extract_if(.., |(_, found)| !found.is_dir()).collect();
+            let above = Above::of(&*listing);
+            changed |= self.removal.delete_all(&files, above).await;
         }
         let inner = folders.split_off(first);
         let above = Above::of(&*listing);
@@ -350,21 +351,18 @@ impl<'a> Pass<'a> {
                 Err(error) => self.failed(&path, error, End::Target).await,
             }
         }
-        let mut changed = false;
+        let mut single = Vec::with_capacity(extra.len());
         for (path, metadata) in extra {
             match twins.check(&path, metadata.id) {
-                Ok(()) => changed |= self.removal.delete(&path, &metadata, above).await,
+                Ok(()) => single.push((path, metadata)),
                 Err(error) => self.failed(&path, error, End::Target).await,
             }
-            self.context.pass().await;
-            if self.context.stopped() {
-                break;
-            }
         }
-        changed
+        self.removal.delete_all(&single, above).await
     }
 
-    /// Decides on one entry of a target folder. Returns whether the folder changed.
+    /// Decides on one entry of a target folder, and adds it to the folders to visit or to the extra nodes, if
+    /// it is one.
     async fn entry(
         &self,
         place: &Place,
@@ -372,25 +370,25 @@ impl<'a> Pass<'a> {
         entry: DirEntry,
         found: &mut Found,
         (folders, extra): &mut (&mut Vec<Place>, &mut Vec<(RelPath, Metadata)>),
-    ) -> bool {
+    ) {
         let target = place.target.join(&entry.name);
         let path = self.root.whole.1.join_path(&target);
         let target_dir = self.root.whole.1.join_path(&place.target);
         if passes_over(self.context, &target_dir, &entry.name, self.count_only).await {
             // The pass that deletes removes what a dead job left.
             self.is_doubtful.store(true, Ordering::Relaxed);
-            return false;
+            return;
         }
         if self.removal.protection.is_backup(&path) {
-            return false;
+            return;
         }
         found.target_nodes += 1;
         let metadata = match entry.metadata {
             Ok(metadata) => metadata,
-            Err(error) if error.kind.is_absence() => return false,
+            Err(error) if error.kind.is_absence() => return,
             Err(error) => {
                 self.failed(&path, error, End::Target).await;
-                return false;
+                return;
             }
         };
         let belongs = sources.get(&self.name_hash(&entry.name));
@@ -414,7 +412,7 @@ impl<'a> Pass<'a> {
                     Err(error) => self.failed(&path, error, End::Target).await,
                 }
             }
-            return false;
+            return;
         }
         if self.count_only {
             match is_mount_point {
@@ -424,22 +422,17 @@ impl<'a> Pass<'a> {
                         .await
                 }
             }
-            return false;
+            return;
         }
         if is_mount_point && fate == Fate::Extra {
             self.removal.report_mount_point(&path).await;
-            return false;
+            return;
         }
         // The copy has replaced what must be replaced, or has reported its failure.
         if fate != Fate::Extra {
-            return false;
+            return;
         }
-        if metadata.is_dir() {
-            // After the end of the listing: it may show the folder under another name as well.
-            extra.push((path, metadata));
-            return false;
-        }
-        self.removal.delete(&path, &metadata, Above::Named).await
+        extra.push((path, metadata));
     }
 
     /// Returns the names that belong in a target folder, by their hashes.
