@@ -167,8 +167,8 @@ impl Block {
     /// Returns the last `head` bytes of the headroom and this view's bytes as one slice.
     ///
     /// # Panics
-    /// If `head` exceeds the [headroom](BlockMut::headroom), or if `head` is not 0 and the view does not start at the
-    /// payload's first byte.
+    /// If `head` exceeds the [headroom](BlockMut::headroom), or if `head` is not 0 and the view does not
+    /// start at the payload's first byte.
     pub fn framed(&self, head: usize) -> &[u8] {
         assert!(
             head <= self.pool.headroom,

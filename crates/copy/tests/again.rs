@@ -88,7 +88,12 @@ fn mirror() -> Options {
 
 /// A tree each of whose requests for a listing takes a round trip.
 fn distant(tree: Arc<dyn Tree>) -> Arc<dyn Tree> {
-    let rules = FaultRule::parse("list:delay=150ms").unwrap();
+    delayed(tree, "list:delay=150ms")
+}
+
+/// A tree with these delays.
+fn delayed(tree: Arc<dyn Tree>, rules: &str) -> Arc<dyn Tree> {
+    let rules = FaultRule::parse(rules).unwrap();
     Faults::new(tree, rules, Arc::new(RuntimeClock::new()))
 }
 
@@ -107,13 +112,8 @@ async fn deletions_at_a_distant_end_do_not_wait_for_each_other() {
         let at = path(&format!("copy/kept/extra{number}"));
         target.insert_file(&at, b"some content").unwrap();
     }
-    let rules = "remove:delay=150ms;list:delay=150ms";
-    let target = Arc::new(target);
-    let slow = Faults::new(
-        Arc::clone(&target) as Arc<dyn Tree>,
-        FaultRule::parse(rules).unwrap(),
-        Arc::new(RuntimeClock::new()),
-    );
+    let target: Arc<dyn Tree> = Arc::new(target);
+    let slow = delayed(Arc::clone(&target), "remove:delay=150ms;list:delay=150ms");
     let start = tokio::time::Instant::now();
     let (outcome, _) = run(Arc::new(source), slow, mirror()).await;
     assert_eq!(outcome.status, Status::Done, "{:?}", outcome.fatal);

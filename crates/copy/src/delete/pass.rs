@@ -237,7 +237,7 @@ impl<'a> Pass<'a> {
         let (mut folders, mut extra) = (Vec::new(), Vec::new());
         let mut next = (&mut folders, &mut extra);
         self.entry(&place, &sources, entry, found, &mut next).await;
-        if self.removal.delete_all(&extra, Above::In(id)).await {
+        if self.removal.delete_all(extra, Above::In(id)).await {
             self.restore_times(&place.source).await;
         }
         Ok(())
@@ -320,9 +320,9 @@ impl<'a> Pass<'a> {
                 }
             }
             // Folders after the end of the listing: it may show one under another name as well.
-            let files: Vec<_> = extra.extract_if(.., |(_, found)| !found.is_dir()).collect();
+            let files = extra.extract_if(.., |(_, found)| !found.is_dir()).collect();
             let above = Above::of(&*listing);
-            changed |= self.removal.delete_all(&files, above).await;
+            changed |= self.removal.delete_all(files, above).await;
         }
         let inner = folders.split_off(first);
         let above = Above::of(&*listing);
@@ -358,7 +358,7 @@ impl<'a> Pass<'a> {
                 Err(error) => self.failed(&path, error, End::Target).await,
             }
         }
-        self.removal.delete_all(&single, above).await
+        self.removal.delete_all(single, above).await
     }
 
     /// Decides on one entry of a target folder, and adds it to the folders to visit or to the extra nodes, if

@@ -67,33 +67,29 @@ impl<'a> Removal<'a> {
         self.at_once.min(FOLDERS_AT_ONCE_MAX)
     }
 
-    /// Deletes extra nodes of a folder, several at a time. Returns whether the folder changed.
-    pub(super) async fn delete_all(&self, nodes: &[(RelPath, Metadata)], above: Above) -> bool {
-        let (mut nodes, mut under_way) = (nodes.iter().peekable(), FuturesUnordered::new());
-        let mut changed = false;
-        loop {
-            while let Some((_, metadata)) = nodes.peek()
-                && under_way.len()
-                    < if metadata.is_dir() {
-                        self.folders_at_once()
-                    } else {
-                        self.at_once
-                    }
-                && !self.context.stopped()
-                && let Some((path, metadata)) = nodes.next()
-            {
-                under_way.push(self.delete(path, metadata, above));
-            }
-            match under_way.next().await {
-                Some(one) => changed |= one,
-                None => return changed,
-            }
-            self.context.pass().await;
-        }
+    /// Deletes extra nodes of a folder, several at a time: only folders, or none. Returns whether the folder
+    /// that held them changed.
+    pub(super) async fn delete_all(&self, nodes: Vec<(RelPath, Metadata)>, above: Above) -> bool {
+        let at_once = match nodes.first() {
+            Some((_, metadata)) if metadata.is_dir() => self.folders_at_once(),
+            _ => self.at_once,
+        };
+        let deletions = nodes
+            .into_iter()
+            .map(|(path, metadata)| async move { self.delete(&path, &metadata, above).await });
+        let changed: Vec<bool> = futures_util::stream::iter(deletions)
+            .buffer_unordered(at_once)
+            .collect()
+            .await;
+        changed.contains(&true)
     }
 
-    /// Deletes one extra node. Returns whether the folder changed.
-    pub(super) async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
+    /// Deletes one extra node, unless the job was stopped. Returns whether the folder changed.
+    async fn delete(&self, path: &RelPath, metadata: &Metadata, above: Above) -> bool {
+        self.context.pass().await;
+        if self.context.stopped() {
+            return false;
+        }
         match self.clear(path, metadata, above).await {
             Ok(_) => !self.context.config.options.dry_run,
             Err(error) if error.kind.is_absence() => true,

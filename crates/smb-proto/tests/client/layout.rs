@@ -26,6 +26,13 @@ fn both() -> [(Config, Setup); 2] {
     [(config(), Setup::default()), sealed()]
 }
 
+/// Submits CREATE, a READ or WRITE of that file, and CLOSE as one compound.
+fn submit_file(world: &mut World, name: &str, operation: Operation, kind: Kind) {
+    let operations = vec![create(name), operation, close(FileId::RELATED)];
+    let kinds = vec![Kind::Create(true), kind, Kind::Other(Command::Close)];
+    world.submit(Compound::related(operations), kinds);
+}
+
 #[test]
 fn a_write_is_one_piece_in_its_block() {
     for (config, setup) in both() {
@@ -54,13 +61,7 @@ fn a_small_file_is_one_piece_and_one_frame() {
     for (config, setup) in both() {
         let mut world = World::ready(config, setup);
         let write = world.write(FileId::RELATED, 5, 1001).unwrap();
-        let operations = vec![create("file"), write, close(FileId::RELATED)];
-        let kinds = vec![
-            Kind::Create(true),
-            Kind::Write(5, 1001),
-            Kind::Other(Command::Close),
-        ];
-        world.submit(Compound::related(operations), kinds);
+        submit_file(&mut world, "file", write, Kind::Write(5, 1001));
         let transmit = world.client.poll_transmit().unwrap();
         assert!(matches!(transmit.parts[..], [Part::Framed(..)]));
         world.peer.feed(transmit.parts[0].as_slice());
@@ -116,13 +117,7 @@ fn reads_in_compounds_are_received_into_their_blocks() {
             // All lengths modulo the padding.
             let length = 100_000 + offset as usize;
             let read = world.read(FileId::RELATED, offset, length).unwrap();
-            let operations = vec![create("file"), read, close(FileId::RELATED)];
-            let kinds = vec![
-                Kind::Create(true),
-                Kind::Read(offset, length),
-                Kind::Other(Command::Close),
-            ];
-            world.submit(Compound::related(operations), kinds);
+            submit_file(&mut world, "file", read, Kind::Read(offset, length));
         }
         world.settle();
         assert_eq!(world.replied, 9);
@@ -144,21 +139,9 @@ fn small_files_in_blocks_with_little_headroom() {
                 let length = 1 + 30 * offset as usize;
                 let name = if offset % 2 == 0 { "file" } else { &*long };
                 let write = world.write(FileId::RELATED, offset, length).unwrap();
-                let operations = vec![create(name), write, close(FileId::RELATED)];
-                let kinds = vec![
-                    Kind::Create(true),
-                    Kind::Write(offset, length),
-                    Kind::Other(Command::Close),
-                ];
-                world.submit(Compound::related(operations), kinds);
+                submit_file(&mut world, name, write, Kind::Write(offset, length));
                 let read = world.read(FileId::RELATED, offset, length).unwrap();
-                let operations = vec![create(name), read, close(FileId::RELATED)];
-                let kinds = vec![
-                    Kind::Create(true),
-                    Kind::Read(offset, length),
-                    Kind::Other(Command::Close),
-                ];
-                world.submit(Compound::related(operations), kinds);
+                submit_file(&mut world, name, read, Kind::Read(offset, length));
                 let alone = world.read(FileId::default(), offset, length).unwrap();
                 world.submit(Compound::one(alone), vec![Kind::Read(offset, length)]);
             }
@@ -196,13 +179,7 @@ fn a_lost_sealed_write_can_be_sent_again() {
     let write = world.write(FileId::default(), 5, 50_000).unwrap();
     world.submit(Compound::one(write), vec![Kind::Write(5, 50_000)]);
     let small = world.write(FileId::RELATED, 6, 999).unwrap();
-    let operations = vec![create("file"), small, close(FileId::RELATED)];
-    let kinds = vec![
-        Kind::Create(true),
-        Kind::Write(6, 999),
-        Kind::Other(Command::Close),
-    ];
-    world.submit(Compound::related(operations), kinds);
+    submit_file(&mut world, "file", small, Kind::Write(6, 999));
     drop(world.client.poll_transmit());
     world.client.closed();
     world.take_events();
