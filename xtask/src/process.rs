@@ -111,10 +111,19 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
         }
         thread::sleep(LOOK);
     };
+    kill_group(child)?;
+    interrupt
+}
+
+/// Kills a process that leads its own group, with the whole group.
+///
+/// # Errors
+/// The process cannot be waited for.
+pub(crate) fn kill_group(child: &mut Child) -> Result<()> {
     // It may end at this moment.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     child.wait()?;
-    interrupt
+    Ok(())
 }
 
 /// Processes the items in order on `at_once` threads. Returns the results in the order in which

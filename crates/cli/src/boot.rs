@@ -49,6 +49,12 @@ pub(crate) fn jobs_folder() -> Option<PathBuf> {
     base("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("ropeway/jobs"))
 }
 
+/// Returns `$XDG_STATE_HOME/ropeway/blocks`, the hashes of what was written in place; `None` without a home
+/// folder.
+pub(crate) fn blocks_folder() -> Option<PathBuf> {
+    base("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("ropeway/blocks"))
+}
+
 /// Returns `$XDG_STATE_HOME/ropeway/handles`, the records of persistent handles; `None` without a home
 /// folder.
 pub(crate) fn handles_folder() -> Option<PathBuf> {

@@ -1,7 +1,8 @@
 //! Opens the trees of a job and wraps limits and models around them.
 //!
 //! ```text
-//!   source:  Limit( Faults( Slow( local or share ) ) )        target:  Faults( Slow( local or share ) )
+//!   source:  Limit( Faults( Gentle( Slow( local or share ) ) ) )
+//!   target:  Faults( Gentle( Slow( local or share ) ) )
 //! ```
 //!
 //! Models are innermost, so every other layer sees the device that they simulate. Without such
@@ -14,6 +15,7 @@ use ropeway_copy::RuntimeClock;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_plan::Schedule;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
+use ropeway_vfs::decorate::gentle::{Gentle, Pace};
 use ropeway_vfs::decorate::limit::{Limit, RateLimit};
 use ropeway_vfs::decorate::slow::{DeviceModel, Slow};
 use ropeway_vfs::decorate::trace::Traced;
@@ -33,6 +35,8 @@ pub(crate) struct Opener<'a> {
     slow_source: Option<DeviceModel>,
     slow_target: Option<DeviceModel>,
     faults: Vec<FaultRule>,
+    /// The pace of all trees, if devices are to be spared.
+    pace: Option<Arc<Pace>>,
     limit: Arc<RateLimit>,
     /// Whether the sources keep to the limit from the beginning.
     limits_sources: bool,
@@ -59,6 +63,7 @@ impl<'a> Opener<'a> {
             slow_source: None,
             slow_target: None,
             faults: Vec::new(),
+            pace: None,
             pool: None,
             writes: false,
             raw_xattrs: false,
@@ -106,6 +111,12 @@ impl<'a> Opener<'a> {
     /// Opens trees of this machine so that Windows metadata is copied without being translated: for jobs without a share.
     pub(crate) fn with_raw_xattrs(mut self) -> Self {
         self.raw_xattrs = true;
+        self
+    }
+
+    /// Makes the trees spare devices that others use: one operation at a time, with rests.
+    pub(crate) fn gently(mut self) -> Self {
+        self.pace = Some(Pace::new(Arc::clone(&self.clock)));
         self
     }
 
@@ -183,6 +194,10 @@ impl<'a> Opener<'a> {
             Some(model) => Slow::new(tree, model.clone(), Arc::clone(&self.clock)),
             None => tree,
         };
+        let tree = match &self.pace {
+            Some(pace) => Gentle::new(tree, Arc::clone(pace)),
+            None => tree,
+        };
         let rules: Vec<FaultRule> = self
             .faults
             .iter()
@@ -215,6 +230,8 @@ mod tests {
         assert!(source(&opener).as_any().is::<LocalTree>());
         let target = runtime.block_on(opener.target(&place)).unwrap();
         assert!(target.as_any().is::<Faults>());
+        let gentle = Opener::plain(&servers, None).gently();
+        assert!(source(&gentle).as_any().is::<Gentle>());
         opener.limit = RateLimit::new(|| Some(1), Arc::clone(&opener.clock));
         opener.limits_sources = true;
         assert!(source(&opener).as_any().is::<Limit>());

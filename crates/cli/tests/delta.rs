@@ -67,6 +67,71 @@ fn only_what_changed_crosses_the_line_both_ways() {
     assert_eq!(off.number("bytes_sent"), SIZE + 13);
 }
 
+/// In place, hashes of what the last run wrote tell what changed, at a server that tells nothing. The source is
+/// sparse, as images are.
+#[test]
+fn in_place_only_blocks_that_changed_are_sent_to_smbd() {
+    let place = Place::new();
+    let data = place.folder("data");
+    let smbd = Smbd::builder()
+        .user("ann", PASSWORD)
+        .share(Share::new("data", &data))
+        .start();
+    let smbd = or_skip!(smbd);
+    let (near, far) = (place.join("near"), data.join("far"));
+    let image = fs::File::create(&near).unwrap();
+    image.set_len(SIZE).unwrap();
+    write_at(&near, 2 << 20, &vec![9; 3 << 20]);
+    file(&far, SIZE, 1);
+    let copy = |flags: &[&str]| {
+        let run = place.ropeway("copy").env("ROPEWAY_PASSWORD", PASSWORD);
+        // Samba shows the modification time as change time: only a user can decide to trust that.
+        let run = run
+            .args(["-T", "--json", "--inplace", "--delta", "on"])
+            .args(flags);
+        let finished = run
+            .args([near.to_str().unwrap(), &smbd.url_as(Some("ann"), "data/far")])
+            .run();
+        finished.assert_code(&[0]);
+        assert!(fs::read(&near).unwrap() == fs::read(&far).unwrap(), "{finished}");
+        finished
+    };
+    // Both may be made in one tick of the clock, and would look equal.
+    copy(&["--force"]);
+    // A changed block, one in a hole, and a new hole.
+    write_at(&near, (3 << 20) + 5, b"changed");
+    write_at(&near, (9 << 20) + 5, b"new");
+    write_at(&near, 2 << 20, &vec![0; 64 << 10]);
+    let next = copy(&["--verify"]);
+    assert_eq!(next.number("bytes_sent"), 3 * (64 << 10), "{next}");
+    assert_eq!(next.number("bytes_reused"), SIZE - 3 * (64 << 10), "{next}");
+    // A run that is killed leaves a mixture, and nothing that says otherwise.
+    write_at(&near, 6 << 20, &vec![7; 4 << 20]);
+    let mut run = place
+        .ropeway("copy")
+        .env("ROPEWAY_PASSWORD", PASSWORD)
+        .args(["-T", "--json", "--inplace", "--delta", "on", "--bwlimit", "2M"])
+        .args([near.to_str().unwrap(), &smbd.url_as(Some("ann"), "data/far")])
+        .start();
+    run.reach("bytes_sent", 64 << 10);
+    run.kill();
+    write_at(&near, 6 << 20, &vec![0; 4 << 20]);
+    let whole = copy(&[]);
+    assert_eq!(whole.number("bytes_reused"), 0, "{whole}");
+    // So does somebody else who writes, and a user who has doubts.
+    write_at(&far, 1 << 20, b"foreign");
+    write_at(&near, 1 << 20, b"own");
+    let whole = copy(&[]);
+    assert_eq!(whole.number("bytes_reused"), 0, "{whole}");
+    let whole = copy(&["--force"]);
+    assert_eq!(whole.number("bytes_reused"), 0, "{whole}");
+    write_at(&near, 1 << 20, b"OWN");
+    assert_eq!(copy(&[]).number("bytes_sent"), 64 << 10);
+    write_at(&near, 1 << 20, b"not");
+    let auto = copy(&["--delta", "auto"]);
+    assert_eq!(auto.number("bytes_reused"), 0, "{auto}");
+}
+
 /// A sparse image stays sparse.
 #[test]
 fn holes_stay_holes() {

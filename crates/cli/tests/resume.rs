@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use rustix::process::Signal;
-use support::{Finished, Place, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text};
+use support::{
+    Finished, Place, Volume, file, mixed, no_temporaries, or_skip, same, small_files, text, write_at,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -176,6 +178,35 @@ fn inplace_resumes_too() {
     running.kill();
     place.copy("source", "target").arg("--inplace").ok();
     same(&source, &place.join("target"));
+}
+
+/// Space that was allocated and never written reads as zeroes and is reported as a hole, although the file is
+/// not sparse. The old bytes stayed there.
+#[test]
+fn inplace_overwrites_where_the_source_has_unwritten_extents() {
+    let place = Place::new();
+    let (source, target) = (place.join("source"), place.join("target"));
+    let space = fs::File::create(&source).unwrap();
+    if let Err(error) = rustix::fs::fallocate(&space, rustix::fs::FallocateFlags::empty(), 0, 8 * MIB) {
+        eprintln!("skipped: no space can be allocated here: {error}");
+        return;
+    }
+    write_at(&source, 3 * MIB, b"written");
+    space.sync_all().unwrap();
+    file(&target, 8 * MIB, 5);
+    place.copy("source", "target").args(["-T", "--inplace"]).ok();
+    assert!(fs::read(&source).unwrap() == fs::read(&target).unwrap());
+    // A run that is killed leaves a part, which the next one continues.
+    file(&target, 8 * MIB, 6);
+    let slow = ["-T", "--inplace", "--force", "--bwlimit", "8M"];
+    let mut run = place.copy("source", "target").args(slow).start();
+    run.reach("bytes_sent", 2 * MIB);
+    run.kill();
+    place
+        .copy("source", "target")
+        .args(["-T", "--inplace", "--force"])
+        .ok();
+    assert!(fs::read(&source).unwrap() == fs::read(&target).unwrap());
 }
 
 /// A resumed run writes only into the file that it began, not into a later file of that name.

@@ -278,6 +278,30 @@ fn inplace_writes_into_the_existing_file() {
 }
 
 #[test]
+fn gentle_copies_the_same() {
+    let place = with_tree();
+    let holes = place.join("source/holes");
+    fs::File::create(&holes).unwrap().set_len(3 << 20).unwrap();
+    for at in 0..6 {
+        support::write_at(&holes, at * (512 << 10), b"an extent");
+    }
+    let target = place.join("target");
+    place.copy("source", "target").arg("--gentle").ok();
+    same(&place.join("source"), &target);
+    place
+        .ropeway("check")
+        .args(["--gentle", "-c", "source", "target"])
+        .ok();
+    text(&place.join("source/new"), "new");
+    text(&target.join("extra"), "extra");
+    place
+        .ropeway("mirror")
+        .args(["--gentle", "--yes", "source", "target"])
+        .ok();
+    same(&place.join("source"), &target);
+}
+
+#[test]
 fn inplace_does_not_write_through_a_shared_name_of_the_target() {
     let place = Place::new();
     let (source, target) = (place.folder("source"), place.folder("target"));

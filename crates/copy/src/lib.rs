@@ -28,6 +28,7 @@
 //!             place: where it goes     verify: what was written     sweep, delete: what must go
 //! ```
 
+mod block_list;
 mod check;
 mod clock;
 mod delete;
@@ -51,6 +52,7 @@ mod transfer;
 mod verify;
 mod walk;
 
+pub use block_list::kept::KeptBlocks;
 pub use check::run::{check, check_manifest};
 pub use check::spec::{CheckOutcome, CheckSpec, CheckWatch, Difference, DifferenceSink, Side, Tally};
 pub use clock::RuntimeClock;

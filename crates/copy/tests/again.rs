@@ -121,7 +121,46 @@ async fn deletions_at_a_distant_end_do_not_wait_for_each_other() {
     assert!(target.metadata(&path("copy/old")).await.is_err());
     assert_eq!(target.metadata(&path("copy/kept/file")).await.unwrap().size, 12);
     let elapsed = start.elapsed();
-    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
+}
+
+/// A move of 1,200 files in 62 folders from or to an end where each request takes a round trip: to look at
+/// each copy and to remove each source one after the other would take three minutes.
+#[tokio::test(start_paused = true)]
+async fn sources_of_a_move_over_a_line_do_not_wait_for_each_other() {
+    for is_upload in [true, false] {
+        let (source, target) = match is_upload {
+            true => (near(), far()),
+            false => (far(), near()),
+        };
+        for number in 0..1_200 {
+            let at = path(&format!("deep/er/d{}/file{number}", number % 60));
+            source.insert_file(&at, b"some content").unwrap();
+        }
+        let source: Arc<dyn Tree> = Arc::new(source);
+        let (from, to): (_, Arc<dyn Tree>) = match is_upload {
+            true => (Arc::clone(&source), delayed(Arc::new(target), "stat:delay=150ms")),
+            false => (
+                delayed(Arc::clone(&source), "remove:delay=150ms;list:delay=150ms"),
+                Arc::new(target),
+            ),
+        };
+        let options = Options {
+            move_source: true,
+            ..Options::default()
+        };
+        let start = tokio::time::Instant::now();
+        let (outcome, events) = run(from, Arc::clone(&to), options).await;
+        assert_eq!(outcome.status, Status::Done, "{events:?}");
+        assert!(source.metadata(&path("deep")).await.is_err(), "it was moved");
+        let copied = to.metadata(&path("copy/deep/er/d7/file67")).await.unwrap();
+        assert_eq!(copied.size, 12);
+        let elapsed = start.elapsed();
+        assert!(
+            elapsed < Duration::from_secs(40),
+            "upload {is_upload}: {elapsed:?}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

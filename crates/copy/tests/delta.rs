@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 
-use ropeway_copy::{Delete, DeltaMode, JobSpec, Options, Outcome, Status};
+use ropeway_block::Pool;
+use ropeway_copy::{Delete, DeltaMode, Durability, JobSpec, KeptBlocks, Options, Outcome, Status};
+use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::memory::{FarChunks, MemoryTree};
-use ropeway_vfs::{Capabilities, MetadataChange, RelPath, Timestamp, Tree};
+use ropeway_vfs::{CacheMode, Capabilities, Create, MetadataChange, OpenOptions, RelPath, Timestamp, Tree};
 
 const SIZE: usize = 3 << 20;
 
@@ -363,4 +365,205 @@ async fn what_is_replaced_is_nothing_to_build_from() {
             }
         }
     }
+}
+
+/// A near source and a far target, between which `disk` is overwritten in place again and again.
+struct InPlace {
+    source: Arc<MemoryTree>,
+    target: Arc<MemoryTree>,
+    kept: tempfile::TempDir,
+    times: i128,
+}
+
+const IMAGE: usize = 5 << 20;
+const BLOCK: u64 = 64 << 10;
+
+impl InPlace {
+    /// Both ends have an image; nothing is known of the target's.
+    fn new() -> Self {
+        let target = Arc::new(far(FarChunks::None));
+        target.insert_file(&path("to/disk"), &noise(1, IMAGE)).unwrap();
+        Self {
+            source: Arc::new(MemoryTree::new()),
+            target,
+            kept: tempfile::tempdir().unwrap(),
+            times: 0,
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            inplace: true,
+            kept_blocks: Some(KeptBlocks::new(self.kept.path(), "far")),
+            ..Options::default()
+        }
+    }
+
+    /// Gives the source a content, with a time that no version had.
+    async fn change(&mut self, content: &[u8]) {
+        overwrite(&self.source, "disk", content).await;
+        self.times += 1;
+        let times = MetadataChange {
+            modified: Some(Timestamp((1_600_000_000 + self.times * 100) * 1_000_000_000)),
+            ..Default::default()
+        };
+        self.source.set_metadata(&path("disk"), &times).await.unwrap();
+    }
+
+    async fn copy_by(&self, target: Arc<dyn Tree>, options: Options) -> Outcome {
+        let source: Arc<dyn Tree> = self.source.clone();
+        JobSpec::whole(source, target, path("to"), options).run().await.0
+    }
+
+    /// Copies, compares, and returns the bytes that were sent and that were there.
+    async fn copy(&self, options: Options) -> (u64, u64) {
+        let outcome = self.copy_by(self.target.clone(), options).await;
+        assert_eq!(outcome.status, Status::Done, "{:?}", outcome.fatal);
+        assert!(
+            self.target.content(&path("to/disk")).unwrap() == self.source.content(&path("disk")).unwrap(),
+            "the target has the source's content"
+        );
+        (outcome.summary.counters.bytes_sent, outcome.summary.bytes_reused)
+    }
+}
+
+/// Writes a file anew, in the same node.
+async fn overwrite(tree: &MemoryTree, at: &str, content: &[u8]) {
+    let options = OpenOptions::write(Create::Truncate, CacheMode::Keep);
+    let file = tree.open(&path(at), options).await.unwrap();
+    let pool = Pool::new(1 << 20, 1);
+    for (index, part) in content.chunks(1 << 20).enumerate() {
+        let mut block = pool.get().await;
+        block.capacity_mut()[..part.len()].copy_from_slice(part);
+        block.set_len(part.len());
+        file.write_at(block.freeze(), (index as u64) << 20).await.unwrap();
+    }
+}
+
+/// An image with one more byte changed.
+fn with_change(image: &[u8], at: usize) -> Vec<u8> {
+    let mut image = image.to_vec();
+    image[at] ^= 0x55;
+    image
+}
+
+#[tokio::test]
+async fn in_place_only_blocks_that_changed_are_written_to_any_server() {
+    let mut ends = InPlace::new();
+    let image = noise(2, IMAGE);
+    let whole = IMAGE as u64;
+    ends.change(&image).await;
+    assert_eq!(
+        ends.copy(ends.options()).await,
+        (whole, 0),
+        "nothing is known yet"
+    );
+    let image = with_change(&with_change(&image, 70_000), 3_000_000);
+    ends.change(&image).await;
+    assert_eq!(ends.copy(ends.options()).await, (2 * BLOCK, whole - 2 * BLOCK));
+    // The last block, longer and shorter.
+    let longer = [&image[..], b"more"].concat();
+    ends.change(&longer).await;
+    assert_eq!(ends.copy(ends.options()).await, (4, whole));
+    ends.change(&longer[..IMAGE - 10]).await;
+    assert_eq!(ends.copy(ends.options()).await, (BLOCK - 10, whole - BLOCK));
+    // Read back.
+    let image = with_change(&image, 9);
+    ends.change(&image).await;
+    let mut verified = ends.options();
+    verified.verify.read_back = true;
+    assert_eq!(ends.copy(verified).await, (2 * BLOCK, whole - 2 * BLOCK));
+}
+
+#[tokio::test]
+async fn a_target_that_others_wrote_is_written_whole() {
+    let mut ends = InPlace::new();
+    let image = noise(2, IMAGE);
+    ends.change(&image).await;
+    ends.copy(ends.options()).await;
+    // With the time that it had.
+    let at = path("to/disk");
+    let before = ends.target.metadata(&at).await.unwrap();
+    overwrite(&ends.target, "to/disk", &with_change(&image, 5)).await;
+    let times = MetadataChange {
+        modified: Some(before.modified),
+        ..Default::default()
+    };
+    ends.target.set_metadata(&at, &times).await.unwrap();
+    ends.change(&with_change(&image, 4_000_000)).await;
+    assert_eq!(ends.copy(ends.options()).await, (IMAGE as u64, 0));
+}
+
+#[tokio::test]
+async fn what_a_failed_run_left_is_written_whole() {
+    let mut ends = InPlace::new();
+    let image = noise(2, IMAGE);
+    ends.change(&image).await;
+    ends.copy(ends.options()).await;
+    // The second of two blocks is refused. What the first one has now, no list says.
+    ends.change(&with_change(&with_change(&image, 5), 4_000_000))
+        .await;
+    let rules = FaultRule::parse("write:nth=2,errno=EIO").unwrap();
+    let clock = Arc::new(ropeway_copy::RuntimeClock::new());
+    let failing = Faults::new(ends.target.clone(), rules, clock);
+    let mut once = ends.options();
+    once.retry.tries_max = 1;
+    let outcome = ends.copy_by(failing, once).await;
+    assert_ne!(outcome.status, Status::Done);
+    assert!(stamps(&ends).is_empty(), "the times alone must not decide");
+    // The source goes back to what it was, and gets another change.
+    ends.change(&with_change(&image, 1_000_000)).await;
+    assert_eq!(ends.copy(ends.options()).await, (IMAGE as u64, 0));
+}
+
+#[tokio::test]
+async fn runs_that_compare_nothing_forget_what_was_kept() {
+    for compares_nothing in [
+        |options: &mut Options| options.delta = DeltaMode::Off,
+        |options: &mut Options| options.durability = Durability::None,
+    ] {
+        let mut ends = InPlace::new();
+        let image = noise(2, IMAGE);
+        ends.change(&image).await;
+        ends.copy(ends.options()).await;
+        let mut other = ends.options();
+        compares_nothing(&mut other);
+        ends.change(&with_change(&image, 5)).await;
+        assert_eq!(ends.copy(other).await, (IMAGE as u64, 0));
+        assert!(stamps(&ends).is_empty());
+        ends.change(&with_change(&image, 6)).await;
+        assert_eq!(ends.copy(ends.options()).await, (IMAGE as u64, 0));
+        assert_eq!(stamps(&ends).len(), 1);
+    }
+}
+
+fn stamps(ends: &InPlace) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(ends.kept.path()).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "stamp"))
+        .collect()
+}
+
+#[tokio::test]
+async fn near_targets_are_compared_on_request_only() {
+    let mut ends = InPlace::new();
+    ends.target = Arc::new(MemoryTree::new());
+    ends.target.insert_file(&path("to/disk"), b"old").unwrap();
+    let image = noise(2, IMAGE);
+    let wanted = |ends: &InPlace, delta| Options {
+        delta,
+        ..ends.options()
+    };
+    for (delta, number) in [(DeltaMode::Auto, 1), (DeltaMode::Auto, 2), (DeltaMode::On, 3)] {
+        ends.change(&with_change(&image, number)).await;
+        assert_eq!(
+            ends.copy(wanted(&ends, delta)).await,
+            (IMAGE as u64, 0),
+            "{number}"
+        );
+    }
+    ends.change(&image).await;
+    let (sent, _) = ends.copy(wanted(&ends, DeltaMode::On)).await;
+    assert_eq!(sent, BLOCK);
 }

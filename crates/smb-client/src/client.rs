@@ -121,6 +121,12 @@ impl Client {
         round_trip.is_some_and(|round_trip| round_trip >= FAR_ROUND_TRIP)
     }
 
+    /// Whether the options allow no two requests for data at a time.
+    pub(crate) fn asks_one_at_a_time(&self) -> bool {
+        let options = &self.inner.link.options;
+        options.bytes_in_flight_max <= u64::from(options.io_max)
+    }
+
     /// Returns the server's present time, or an earlier one; `None` if the server does not tell it.
     pub(crate) fn server_time(&self) -> Option<Timestamp> {
         self.inner.link.last().server_time()

@@ -16,7 +16,8 @@ use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_peers::{Share, Smbd, or_skip};
 use ropeway_smb_client::{Client, ClientOptions, Endpoint, Login, SmbTree, SmbTreeOptions};
 use ropeway_vfs::{
-    CacheMode, Create, MetadataChange, OpenOptions, RelPath, Timestamp, Tree, Xattr, contract,
+    CacheMode, Create, Error, ErrorKind, File, MetadataChange, OpenOptions, RelPath, Timestamp, Tree, Xattr,
+    contract,
 };
 
 async fn connect(smbd: &Smbd) -> Client {
@@ -67,6 +68,40 @@ async fn a_share_fulfils_the_contract() {
         contract::check_tree(make, &pool).await;
         assert_eq!(pool.available(), 8, "all blocks came back");
     }
+}
+
+/// A file that is compared in place must not change meanwhile, and the server tells who has it open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_opened_alone_has_no_other_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Smbd::builder().user("alice", "secret");
+    let smbd = or_skip!(builder.share(Share::new("data", folder.path())).start());
+    let (one, other) = (connect(&smbd).await, connect(&smbd).await);
+    let (one, other) = (tree(&one, "data", "").await, tree(&other, "data", "").await);
+    let writing = OpenOptions::write(Create::IfMissing, CacheMode::Keep);
+    let kind = |opened: &Result<Arc<dyn File>, Error>| opened.as_ref().err().map(|error| error.kind);
+    let busy = Some(ErrorKind::Busy);
+    let writer = other.open(&path("f"), writing).await.unwrap();
+    assert_eq!(kind(&one.open(&path("f"), writing.alone()).await), busy);
+    drop(writer);
+    // The server closes it a moment later.
+    let mut alone = one.open(&path("f"), writing.alone()).await;
+    for _ in 0..100 {
+        if kind(&alone) != busy {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        alone = one.open(&path("f"), writing.alone()).await;
+    }
+    let alone = alone.unwrap();
+    assert_eq!(kind(&other.open(&path("f"), writing).await), busy);
+    let reading = OpenOptions::read(CacheMode::Keep);
+    assert_eq!(
+        kind(&other.open(&path("f"), reading).await),
+        None,
+        "others may read"
+    );
+    drop(alone);
 }
 
 async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability: Durability) {

@@ -18,6 +18,7 @@
 
 pub mod faults;
 mod file;
+pub mod gentle;
 mod layer;
 pub mod limit;
 pub mod slow;

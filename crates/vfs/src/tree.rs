@@ -68,6 +68,10 @@ pub struct OpenOptions {
     pub mode: u32,
     /// How to use the page cache.
     pub cache: CacheMode,
+    /// Whether nobody else may have it open for writing, now and as long as it is open. Only trees of servers
+    /// can promise that for all clients of the server ([`Capabilities::remote`](crate::Capabilities::remote));
+    /// others ignore it. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if somebody has.
+    pub alone: bool,
 }
 
 impl OpenOptions {
@@ -86,7 +90,14 @@ impl OpenOptions {
             create,
             mode: 0o600,
             cache,
+            alone: false,
         }
+    }
+
+    /// The same, with nobody else who writes.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use ropeway_lab::local::copies::{self, Cache, Tool};
+use ropeway_lab::local::copies::{self, Cache, GENTLE, Tool};
 use ropeway_lab::local::volume::{FileSystem, Volumes};
 use ropeway_lab::report::{Cell, Document, Outcome, Run};
 use ropeway_lab::work::Work;
@@ -108,7 +108,7 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 /// The tool is not available.
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
     let program = match name {
-        "ropeway" => crate::step::shipped(workspace, binary)?,
+        "ropeway" | GENTLE => crate::step::shipped(workspace, binary)?,
         "xcp" | "cpz" => install_crate(workspace, &workspace.target().join("tools"), name, None)?,
         name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
@@ -278,6 +278,7 @@ fn table(text: &mut String, cache: &str, cells: &[&Cell]) {
 pub(super) fn client_label(client: &str) -> &str {
     match client {
         "rsync" => "rsync -a",
+        GENTLE => "ropeway --gentle",
         name => client_name(name),
     }
 }

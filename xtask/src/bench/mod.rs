@@ -8,6 +8,7 @@ mod check;
 mod clients;
 mod eta;
 mod local;
+mod many;
 mod network;
 mod responsiveness;
 mod server;
@@ -45,6 +46,8 @@ pub(crate) enum Task {
     Server(server::Arguments),
     /// Measure many clients of `ropeway serve` and smbd at once, and memory for idle ones
     Clients(clients::Arguments),
+    /// Time very many small files over the emulated link, copied and again, by ropeway, rsync, rclone and smbclient
+    Many(many::Arguments),
     /// Time our own runs with and without --trace, and other programs alone, recorded and under strace
     Trace(trace::Arguments),
 }
@@ -70,6 +73,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Storage(arguments) => storage::run(workspace, &folder, arguments),
         Task::Server(arguments) => server::run(workspace, &folder, arguments),
         Task::Clients(arguments) => clients::run(workspace, arguments),
+        Task::Many(arguments) => many::run(workspace, arguments),
         Task::Trace(arguments) => trace::run(workspace, arguments),
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ropeway_lab::local::copies::{self, Cache, Tool};
+use ropeway_lab::local::copies::{self, Cache, GENTLE, Tool};
 use ropeway_lab::report::Document;
 use ropeway_lab::work::Work;
 
@@ -19,11 +19,18 @@ use crate::workspace::Workspace;
 /// Options of `bench responsiveness`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Tools to compare: ropeway, cp, rsync, xcp, cpz
-    #[arg(long, value_delimiter = ',', value_parser = parse_tool, default_value = "ropeway,cp")]
+    /// Tools to compare: ropeway, gentle (ropeway with --gentle), cp, rsync, xcp, cpz
+    #[arg(long, value_delimiter = ',', value_parser = parse_copy, default_value = "ropeway,gentle,cp")]
     clients: Vec<&'static str>,
     #[command(flatten)]
     options: LocalOptions,
+}
+
+fn parse_copy(text: &str) -> Result<&'static str, String> {
+    match text {
+        GENTLE => Ok(GENTLE),
+        text => parse_tool(text),
+    }
 }
 
 /// Measures and writes the section.

@@ -111,11 +111,13 @@ pub(crate) struct ShareArgs {
         hide_default_value = true
     )]
     pub(crate) compress: CompressionOffer,
-    /// Spare a failing machine: one request at a time, with pauses
+    /// Spare a failing machine, or disks that others use: one request at a time, with pauses
     ///
-    /// Requests are small, a server that restarts is not hammered, and the time-out is ten minutes
-    /// unless --timeout says otherwise. For machines and disks that must be copied off before they
-    /// die.
+    /// At a server, requests are small, one that restarts is not hammered, and the time-out is ten
+    /// minutes unless --timeout says otherwise: for machines that must be copied off before they die.
+    /// Between folders of this machine, each request is followed by a rest as long as it took, and of
+    /// a large file little waits to be written, so that others hardly notice the copy. It then takes
+    /// some times as long, and copies data that a file system could share (reflinks).
     #[arg(long)]
     pub(crate) gentle: bool,
     /// Give up after this time without progress, e.g. 5m

@@ -153,8 +153,9 @@ pub(crate) struct ExistingArgs {
     /// Between this machine and a `ropeway serve`, for changed files of more than 4 MiB. Both ends cut the old and the
     /// new file into chunks by their content; only new chunks cross the line, and the far end builds the new file
     /// from the old one. Each part is compared with the source by a BLAKE3 hash before the file gets its name.
-    /// `auto` does so where the line is slower than that. With other servers, between local folders, and with
-    /// --inplace, files are sent whole.
+    /// `auto` does so where the line is slower than that. Otherwise files are sent whole, except with --inplace:
+    /// there hashes of what a run has written are kept on this machine, and the next run writes only the blocks of
+    /// 64 KiB that differ, to any server with change times (with `on` also to Samba and to local folders).
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = values::delta, hide_default_value = true)]
     pub(crate) delta: DeltaMode,
 }

@@ -1,11 +1,13 @@
 //! `ropeway rm`: removes links without following them; removes folders only with `-r`, and asks
 //! first.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use futures_util::future::join_all;
 use ropeway_vfs::{
     Backlog, End, Error, ErrorKind, FileId, Held, Listing, Metadata, Op, RelPath, holder_of, prove_child,
 };
@@ -23,6 +25,8 @@ use crate::ui::messages::print_stderr;
 /// Number of files of one folder removed at once; hides the round trip of a distant server. A
 /// guess.
 const REMOVALS_MAX: usize = 32;
+/// Number of folders listed or removed at once at a server, for the same reason. A guess.
+const FOLDERS_MAX: usize = 4;
 
 /// Runs the command and returns its exit code.
 ///
@@ -56,8 +60,12 @@ async fn remove(path: &Path, args: &RmArgs, servers: &Servers, printer: &mut Pri
         volume: metadata.id.map(|id| id.volume),
         above: None,
         backlog: Backlog::of(&*located.tree),
+        folders_at_once: match located.tree.capabilities().small_in_flight {
+            _ if args.dry_run => 1,
+            in_flight => in_flight.clamp(1, FOLDERS_MAX),
+        },
         dry_run: args.dry_run,
-        printer,
+        printer: RefCell::new(printer),
     };
     if !metadata.is_dir() {
         return removal.file().await;
@@ -140,15 +148,21 @@ struct Removal<'a> {
     /// Identity of the parent folder of the one to remove.
     above: Option<FileId>,
     backlog: Backlog,
+    folders_at_once: usize,
     dry_run: bool,
-    printer: &'a mut Printer,
+    printer: RefCell<&'a mut Printer>,
 }
+
+/// A folder to visit and the identity of the folder that listed it.
+type ListedFolder = (RelPath, Option<FileId>, Held);
 
 /// A folder whose files are removed and whose subfolders are not yet.
 struct OpenFolder {
     path: RelPath,
     id: Option<FileId>,
     folders: VecDeque<(RelPath, Held)>,
+    /// Index of its parent among the open folders.
+    parent: Option<usize>,
     /// Whether something in it could not be removed.
     stays: bool,
 }
@@ -158,114 +172,144 @@ impl Removal<'_> {
     async fn count(&self) -> Result<u64, Failure> {
         let mut folders = vec![(self.located.path.clone(), self.above, Held::default())];
         let mut count = 0;
-        while let Some((folder, above, _held)) = folders.pop() {
-            match self.count_in(&folder, above, &mut folders).await {
-                Ok(more) => count += more,
-                // The folder stays, and the removal will report the reason.
-                Err(error) if error.kind == ErrorKind::SymbolicLink && folder != self.located.path => {}
-                Err(error) => return Err(self.located.fault("list", &error, End::Target)),
+        while !folders.is_empty() {
+            let first = folders.len().saturating_sub(self.folders_at_once);
+            let batch = folders.split_off(first);
+            let counts = join_all(batch.iter().map(|folder| self.count_in(folder))).await;
+            for ((folder, ..), counted) in batch.iter().zip(counts) {
+                match counted {
+                    Ok((more, inner)) => {
+                        count += more;
+                        folders.extend(inner);
+                    }
+                    // The folder stays, and the removal will report the reason.
+                    Err(error) if error.kind == ErrorKind::SymbolicLink && *folder != self.located.path => {}
+                    Err(error) => return Err(self.located.fault("list", &error, End::Target)),
+                }
             }
         }
         Ok(count)
     }
 
-    /// Counts the nodes in one folder and adds its subfolders to `folders`. Checks first that the
-    /// folder is still in the parent where it was found.
+    /// Counts the nodes in one folder. Returns its subfolders as well. Checks that the folder is still in
+    /// the parent where it was found.
     async fn count_in(
         &self,
-        folder: &RelPath,
-        above: Option<FileId>,
-        folders: &mut Vec<(RelPath, Option<FileId>, Held)>,
-    ) -> Result<u64, Error> {
+        (folder, above, _): &ListedFolder,
+    ) -> Result<(u64, impl Iterator<Item = ListedFolder>), Error> {
         let tree = &*self.located.tree;
         let mut listing: Box<dyn Listing> = tree.list(folder).await?;
-        let (first, mut count) = (folders.len(), 0);
+        let (mut inner, mut count) = (Vec::new(), 0);
         loop {
             let entries = listing.next(nodes::ENTRIES_AT_ONCE).await?;
+            if entries.is_empty() {
+                break;
+            }
             count += entries.len() as u64;
-            let is_end = entries.is_empty();
             for entry in entries {
                 if entry.metadata.is_ok_and(|metadata| metadata.is_dir()) {
                     let path = folder.join(&entry.name);
                     let held = self.backlog.hold(&path)?;
-                    folders.push((path, None, held));
+                    inner.push((path, held));
                 }
-            }
-            if is_end {
-                break;
             }
         }
         let origin = listing.origin();
-        if let Err(error) = prove_child(tree, folder, above, origin) {
-            folders.truncate(first);
-            return Err(error);
-        }
-        for (_, id, _) in &mut folders[first..] {
-            *id = origin.and_then(|origin| origin.own);
-        }
-        Ok(count)
+        prove_child(tree, folder, *above, origin)?;
+        let id = origin.and_then(|origin| origin.own);
+        Ok((count, inner.into_iter().map(move |(path, held)| (path, id, held))))
     }
 
     /// Lists a folder and returns its identity. Checks that the folder is still in the parent where
     /// it was found.
     async fn list(&self, path: &RelPath, above: Option<FileId>) -> Result<(Entries, Option<FileId>), Error> {
         let tree = &*self.located.tree;
-        let entries = Entries::of(tree, path, SORTED_MAX).await?;
+        let entries = Entries::of(tree, path, SORTED_MAX / self.folders_at_once).await?;
         prove_child(tree, path, above, entries.origin())?;
         let id = entries.origin().and_then(|origin| origin.own);
         Ok((entries, id))
     }
 
-    async fn file(&mut self) -> Result<(), Failure> {
+    async fn file(&self) -> Result<(), Failure> {
         if !self.dry_run {
             let removed = self.located.tree.remove_file(&self.located.path).await;
             removed.map_err(|error| self.located.fault("remove", &error, End::Target))?;
         }
-        self.removed(&self.located.path.clone());
+        self.removed(&self.located.path);
         Ok(())
     }
 
     /// Removes a folder and everything below it, depth first. Failures are reported, and the
     /// removal continues.
-    async fn folder(&mut self) -> Result<(), Failure> {
-        let top = self.open(self.located.path.clone(), self.above).await;
+    async fn folder(&self) -> Result<(), Failure> {
+        let top = self.open(self.located.path.clone(), self.above, None).await;
         let mut open = vec![top.map_err(|error| self.located.fault("list", &error, End::Target))?];
         while let Some(folder) = open.last_mut() {
-            if let Some((inner, _held)) = folder.folders.pop_front() {
-                let above = folder.id;
-                match self.open(inner.clone(), above).await {
-                    Ok(inner) => open.push(inner),
-                    Err(error) => {
-                        folder.stays = true;
-                        self.failed(&inner, &error);
-                    }
+            let batch = folder.folders.len().min(self.folders_at_once);
+            let batch: Vec<(RelPath, Held)> = folder.folders.drain(..batch).collect();
+            let emptied = match batch.is_empty() {
+                true => open.pop().into_iter().collect(),
+                false => self.open_all(batch, &mut open).await,
+            };
+            let removals = join_all(emptied.iter().map(|folder| self.remove_emptied(folder))).await;
+            for (folder, is_removed) in emptied.iter().zip(removals) {
+                if let Some(parent) = folder.parent.filter(|_| !is_removed) {
+                    open[parent].stays = true;
                 }
-                continue;
-            }
-            let Some(mut emptied) = open.pop() else { break };
-            if !emptied.stays
-                && !self.dry_run
-                && let Err(error) = self.located.tree.remove_dir(&emptied.path).await
-            {
-                emptied.stays = true;
-                self.failed(&emptied.path, &error);
-            }
-            if !emptied.stays {
-                self.removed(&emptied.path);
-            } else if let Some(parent) = open.last_mut() {
-                parent.stays = true;
             }
         }
         Ok(())
     }
 
+    /// Opens some subfolders of the last open folder. Returns those that have no subfolders themselves, and
+    /// adds the others to the open folders.
+    async fn open_all(&self, batch: Vec<(RelPath, Held)>, open: &mut Vec<OpenFolder>) -> Vec<OpenFolder> {
+        let parent = open.len() - 1;
+        let (above, mut emptied) = (open[parent].id, Vec::new());
+        let opened = batch
+            .iter()
+            .map(|(path, _)| self.open(path.clone(), above, Some(parent)));
+        for ((path, _), opened) in batch.iter().zip(join_all(opened).await) {
+            match opened {
+                Ok(inner) if inner.folders.is_empty() => emptied.push(inner),
+                Ok(inner) => open.push(inner),
+                Err(error) => {
+                    open[parent].stays = true;
+                    self.failed(path, &error);
+                }
+            }
+        }
+        emptied
+    }
+
+    /// Removes a folder that should be empty by now. Returns whether it is removed.
+    async fn remove_emptied(&self, emptied: &OpenFolder) -> bool {
+        if emptied.stays {
+            return false;
+        }
+        if !self.dry_run
+            && let Err(error) = self.located.tree.remove_dir(&emptied.path).await
+        {
+            self.failed(&emptied.path, &error);
+            return false;
+        }
+        self.removed(&emptied.path);
+        true
+    }
+
     /// Lists a folder and removes everything in it but folders.
-    async fn open(&mut self, path: RelPath, above: Option<FileId>) -> Result<OpenFolder, Error> {
+    async fn open(
+        &self,
+        path: RelPath,
+        above: Option<FileId>,
+        parent: Option<usize>,
+    ) -> Result<OpenFolder, Error> {
         let (mut entries, id) = self.list(&path, above).await?;
         let mut open = OpenFolder {
             path,
             id,
             folders: VecDeque::new(),
+            parent,
             stays: false,
         };
         let mut removals = JoinSet::new();
@@ -278,7 +322,7 @@ impl Removal<'_> {
 
     /// Removes everything but folders, and notes the folders.
     async fn empty(
-        &mut self,
+        &self,
         entries: &mut Entries,
         open: &mut OpenFolder,
         removals: &mut JoinSet<(RelPath, Result<(), Error>)>,
@@ -310,7 +354,7 @@ impl Removal<'_> {
     }
 
     /// Adds a subfolder to those of the folder being emptied. A folder on another volume stays.
-    fn note(&mut self, path: RelPath, metadata: &Metadata, open: &mut OpenFolder) -> Result<(), Error> {
+    fn note(&self, path: RelPath, metadata: &Metadata, open: &mut OpenFolder) -> Result<(), Error> {
         if metadata.id.map(|id| id.volume) == self.volume {
             let held = self.backlog.hold(&path)?;
             open.folders.push_back((path, held));
@@ -322,7 +366,7 @@ impl Removal<'_> {
         Ok(())
     }
 
-    fn joined(&mut self, joined: Joined, open: &mut OpenFolder) {
+    fn joined(&self, joined: Joined, open: &mut OpenFolder) {
         match joined {
             Some(Ok((path, Ok(())))) => self.removed(&path),
             Some(Ok((path, Err(error)))) => {
@@ -335,21 +379,23 @@ impl Removal<'_> {
         }
     }
 
-    fn removed(&mut self, path: &RelPath) {
-        self.printer.done();
+    fn removed(&self, path: &RelPath) {
+        let mut printer = self.printer.borrow_mut();
+        printer.done();
         let place = self.located.place_of(path).to_string();
         if self.dry_run {
-            self.printer.line(&format!("would remove {place}"));
+            printer.line(&format!("would remove {place}"));
         }
         let mut fields = Map::new();
         fields.insert("path".to_owned(), json!(place));
         fields.insert("action".to_owned(), json!("delete"));
-        self.printer.object("item", fields);
+        printer.object("item", fields);
     }
 
-    fn failed(&mut self, path: &RelPath, error: &Error) {
+    fn failed(&self, path: &RelPath, error: &Error) {
         let what = format!("cannot remove {}", self.located.place_of(path));
-        self.printer.fail(&Failure::of_node(&what, error, End::Target));
+        let mut printer = self.printer.borrow_mut();
+        printer.fail(&Failure::of_node(&what, error, End::Target));
     }
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropeway_copy::{
-    Backup, Delete, Environment, JobSpec, JournalFolder, JournalSpec, Options, Outcome, Root, Status,
-    Verification, pool_for, unfinished,
+    Backup, Delete, Environment, JobSpec, JournalFolder, JournalSpec, KeptBlocks, Options, Outcome, Root,
+    Status, Verification, pool_for, unfinished,
 };
 use ropeway_live::Part;
 use ropeway_plan::retry::Backoff;
-use ropeway_vfs::{Preserve, Tree};
+use ropeway_vfs::{Preserve, RelPath, Tree};
 
 use super::deletions::confirm;
 use super::jobs::kept::kept;
@@ -139,6 +139,9 @@ impl Prepared<'_> {
         let mut opener = Opener::new(&args.speed, &args.models, self.servers, observer, !args.dry_run);
         if !ends.any_remote() {
             opener = opener.with_pool(&pool).with_raw_xattrs();
+        }
+        if options.gentle && !ends.any_remote() {
+            opener = opener.gently();
         }
         let (roots, target) = open(&opener, ends).await?;
         let mut info = RunInfo {
@@ -280,6 +283,8 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         report_items: args.output.verbose || args.output.log.is_some() || args.dry_run,
         dirty_max: args.speed.dirty_max,
         timeout: args.share.timeout,
+        gentle: args.share.gentle,
+        kept_blocks: kept_blocks(existing, ends),
     })
 }
 
@@ -291,6 +296,23 @@ pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
         times: !args.no_times,
         xattrs: !args.no_xattrs,
     }
+}
+
+/// Returns where hashes of what is written in place are kept.
+fn kept_blocks(args: &ExistingArgs, ends: &Ends) -> Option<KeptBlocks> {
+    let folder = boot::blocks_folder().filter(|_| args.inplace)?;
+    let place = ends.target_tree.below(&RelPath::root());
+    Some(KeptBlocks::new(folder, without_user(&place)))
+}
+
+/// Returns a URL without its user, who is not a part of the name of a file.
+fn without_user(place: &str) -> String {
+    let Some((scheme, rest)) = place.split_once("://") else {
+        return place.to_owned();
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{}/{path}", host.to_ascii_lowercase())
 }
 
 fn backup(args: &ExistingArgs, ends: &Ends) -> Option<Backup> {

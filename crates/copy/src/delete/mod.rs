@@ -2,7 +2,8 @@
 //!
 //! [`mirror`] begins deletions, [`pass`] finds what the source does not have, [`remove`] removes it
 //! or moves it to the backup, except what [`protection`] names. [`clear`] and [`unseen`] remove
-//! what no user ever saw. [`extra_files`] remembers what will be removed. [`moved`] removes the sources of a move.
+//! what no user ever saw. [`extra_files`] remembers what will be removed.
+//! [`moved`] removes the sources of a move. [`batch`] says how much is removed at a time.
 //!
 //! Invariants:
 //! * The guard is asked before a pass and before each node.
@@ -11,6 +12,7 @@
 //! * No deletion follows a link, or leaves the volume.
 
 pub(crate) mod above;
+mod batch;
 pub(crate) mod clear;
 pub(crate) mod copied_nodes;
 pub(crate) mod extra_files;

@@ -11,13 +11,20 @@
 //! the user is touched for that. If the run is killed meanwhile, the probe stays, and the next move
 //! of that folder removes it, whoever runs it.
 
+use std::collections::HashSet;
+
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use ropeway_plan::Temporary;
 use ropeway_vfs::{
     Backlog, CacheMode, Create, End, EndError, Error, ErrorKind, Held, Kind, Metadata, Name, Op, OpenOptions,
     RelPath,
 };
+use tokio::sync::Semaphore;
 
 use crate::delete::above::Above;
+use crate::delete::batch::{folders_at_once, next_batch, nodes_at_once};
+use crate::delete::nodes::CHUNK;
 use crate::job::config::JobConfig;
 use crate::job::context::Context;
 use crate::job::options::is_temporary;
@@ -28,9 +35,6 @@ use crate::job::root::JobRoot;
 use crate::journal::token::token_of;
 use crate::sweep::temporaries::Temporaries;
 
-/// Entries taken from a listing at once.
-const CHUNK: usize = 1024;
-
 /// Largest number of probes made in one folder. A guess.
 const PROBE_TRIES: u32 = 10;
 
@@ -40,209 +44,275 @@ struct FolderVisit {
     metadata: Metadata,
     above: Above,
     emptied: bool,
+    /// Whether it is known to be another folder than that of its copies.
+    is_distinct: bool,
     _held: Held,
 }
 
 /// Removes the sources of a finished move: the copied nodes, then empty folders. What failed, was
 /// excluded or changed meanwhile stays.
 pub(crate) async fn remove_moved(context: &Context, root: &JobRoot) {
-    let spec = &root.root;
-    let look = || spec.source.metadata(&spec.source_path);
-    let Some(metadata) = read(context, &spec.source_path, look).await else {
-        return;
+    let (source, target) = (&*root.root.source, &*context.config.target);
+    let at_once = nodes_at_once(source).max(nodes_at_once(target));
+    let moved = Moved {
+        context,
+        root,
+        at_once,
+        turns: Semaphore::new(at_once),
+        backlog: Backlog::of(source),
     };
-    if !metadata.is_dir() {
-        return move_one(context, root, &RelPath::root(), &metadata, &mut false).await;
-    }
-    let volume = metadata.id.map(|id| id.volume);
-    let backlog = Backlog::of(&*spec.source);
-    let mut stack = vec![FolderVisit {
-        below: RelPath::root(),
-        metadata,
-        above: Above::Named,
-        emptied: false,
-        _held: Held::default(),
-    }];
-    while let Some(folder_visit) = stack.pop() {
-        context.pass().await;
-        if context.stopped() {
-            return;
-        }
-        if folder_visit.emptied {
-            remove_emptied(context, root, &folder_visit.below).await;
-            continue;
-        }
-        let is_outside =
-            context.config.options.one_file_system && folder_visit.metadata.id.map(|id| id.volume) != volume;
-        if !is_outside {
-            visit(context, root, (folder_visit, &backlog), &mut stack).await;
-        }
-    }
+    moved.remove().await;
 }
 
-/// Removes the copied nodes of one folder, and puts its folders on the stack.
-async fn visit(
-    context: &Context,
-    root: &JobRoot,
-    (folder_visit, backlog): (FolderVisit, &Backlog),
-    stack: &mut Vec<FolderVisit>,
-) {
-    let (spec, filter) = (&root.root, &context.config.options.filter);
-    let below = folder_visit.below.clone();
-    let dir = spec.source_path.join_path(&below);
-    let above = folder_visit.above;
-    stack.push(FolderVisit {
-        emptied: true,
-        ..folder_visit
-    });
-    let Some(mut listing) = read(context, &dir, || spec.source.list(&dir)).await else {
-        return;
-    };
-    // Whether this folder is known to be another one than its copy.
-    let mut is_distinct = false;
-    loop {
-        let entries = match listing.next(CHUNK).await {
-            Ok(entries) => entries,
-            Err(error) => return context.fail(&dir, error, End::Source).await,
+/// The sources of a finished move.
+struct Moved<'a> {
+    context: &'a Context,
+    root: &'a JobRoot,
+    /// Number of nodes looked up and removed at a time, in all folders.
+    at_once: usize,
+    turns: Semaphore,
+    /// Bounds the folders still to visit.
+    backlog: Backlog,
+}
+
+impl Moved<'_> {
+    async fn remove(&self) {
+        let (context, spec) = (self.context, &self.root.root);
+        let look = || spec.source.metadata(&spec.source_path);
+        let Some(metadata) = self.read(&spec.source_path, look).await else {
+            return;
         };
-        if entries.is_empty() {
+        if !metadata.is_dir() {
+            self.move_one(&RelPath::root(), &metadata, false).await;
             return;
         }
-        if let Err(error) = above.prove(&*spec.source, &dir, &*listing) {
-            // Its copy exists. The target of the link was not to be moved.
-            return context.fail(&dir, error, End::Source).await;
-        }
-        for entry in entries {
-            let Ok(metadata) = entry.metadata else { continue };
-            let path = below.join(&entry.name);
-            if is_probe(&context.config, &entry.name, &metadata) {
-                // Best effort. The next run finds it again.
-                let _ = spec.source.remove_file(&dir.join(&entry.name)).await;
-            } else if metadata.is_dir() && filter.directory(&path) {
-                let held = match backlog.hold(&path) {
-                    Ok(held) => held,
-                    Err(error) => return context.fail(&dir, error, End::Source).await,
-                };
-                stack.push(FolderVisit {
-                    below: path,
-                    metadata,
-                    above: Above::of(&*listing),
-                    emptied: false,
-                    _held: held,
-                });
-            } else if !metadata.is_dir() && filter.node(&path, &metadata) {
-                move_one(context, root, &path, &metadata, &mut is_distinct).await;
-            }
+        let volume = metadata.id.map(|id| id.volume);
+        let mut stack = vec![FolderVisit {
+            below: RelPath::root(),
+            metadata,
+            above: Above::Named,
+            emptied: false,
+            is_distinct: false,
+            _held: Held::default(),
+        }];
+        while !stack.is_empty() {
             context.pass().await;
+            if context.stopped() {
+                return;
+            }
+            let at_once = folders_at_once(self.at_once);
+            let mut batch = next_batch(&mut stack, at_once, |visit| (&visit.below, visit.emptied));
+            if !are_different(&batch) {
+                let first = batch.pop();
+                stack.append(&mut batch);
+                batch.extend(first);
+            }
+            if batch.iter().all(|visit| visit.emptied) {
+                join_all(batch.iter().map(|visit| self.remove_emptied(visit))).await;
+                continue;
+            }
+            let inside = |visit: &FolderVisit| {
+                !context.config.options.one_file_system || visit.metadata.id.map(|id| id.volume) == volume
+            };
+            let visits = batch.into_iter().filter(inside).map(|visit| self.visit(visit));
+            stack.extend(join_all(visits).await.into_iter().flatten());
+        }
+    }
+
+    /// Removes the copied nodes of one folder. Returns the folder, emptied, and then its folders.
+    async fn visit(&self, mut visit: FolderVisit) -> Vec<FolderVisit> {
+        let dir = self.root.root.source_path.join_path(&visit.below);
+        let mut folders = Vec::new();
+        self.empty(&dir, &mut visit, &mut folders).await;
+        visit.emptied = true;
+        folders.insert(0, visit);
+        folders
+    }
+
+    /// Removes the copied nodes of one folder, and adds its folders to `folders`.
+    async fn empty(&self, dir: &RelPath, visit: &mut FolderVisit, folders: &mut Vec<FolderVisit>) {
+        let (context, spec) = (self.context, &self.root.root);
+        let filter = &context.config.options.filter;
+        let Some(mut listing) = self.read(dir, || spec.source.list(dir)).await else {
+            return;
+        };
+        loop {
+            let entries = match listing.next(CHUNK).await {
+                Ok(entries) => entries,
+                Err(error) => return context.fail(dir, error, End::Source).await,
+            };
+            if entries.is_empty() {
+                return;
+            }
+            if let Err(error) = visit.above.prove(&*spec.source, dir, &*listing) {
+                // Its copy exists. The target of the link was not to be moved.
+                return context.fail(dir, error, End::Source).await;
+            }
+            let mut nodes = Vec::new();
+            for entry in entries {
+                let Ok(metadata) = entry.metadata else { continue };
+                let path = visit.below.join(&entry.name);
+                if is_probe(&context.config, &entry.name, &metadata) {
+                    // Best effort. The next run finds it again.
+                    let _ = spec.source.remove_file(&dir.join(&entry.name)).await;
+                } else if metadata.is_dir() && filter.directory(&path) {
+                    let held = match self.backlog.hold(&path) {
+                        Ok(held) => held,
+                        Err(error) => return context.fail(dir, error, End::Source).await,
+                    };
+                    folders.push(FolderVisit {
+                        below: path,
+                        metadata,
+                        above: Above::of(&*listing),
+                        emptied: false,
+                        is_distinct: false,
+                        _held: held,
+                    });
+                } else if !metadata.is_dir() && filter.node(&path, &metadata) {
+                    nodes.push((path, metadata));
+                }
+            }
+            visit.is_distinct = self.move_all(nodes, visit.is_distinct).await;
             if context.stopped() {
                 return;
             }
         }
     }
-}
 
-/// Reads something of the source. Tries again after an error that may pass. Returns `None` if nothing
-/// is there, or after an error, which is reported: the sources stay.
-async fn read<T, F>(context: &Context, path: &RelPath, look: impl Fn() -> F) -> Option<T>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    let attempt = || {
-        let looked = look();
-        async move { looked.await.map_err(EndError::on_source) }
-    };
-    let token = token_of(0, path);
-    match with_retries(&context.config.options, &context.report, token, attempt).await {
-        Ok(found) => Some(found),
-        Err(failed) if failed.error.kind.is_absence() => None,
-        Err(failed) => {
-            context.fail(path, failed.error, End::Source).await;
-            None
+    /// Removes the copied nodes among some of one folder, several at a time. Takes and returns whether the
+    /// folder is known to be another one than that of the copies. Until it is, there is one node at a time.
+    async fn move_all(&self, nodes: Vec<(RelPath, Metadata)>, mut is_distinct: bool) -> bool {
+        let mut nodes = nodes.into_iter();
+        while !is_distinct && let Some((path, metadata)) = nodes.next() {
+            is_distinct = self.move_one(&path, &metadata, false).await;
+        }
+        let moves = nodes.map(|(path, metadata)| async move { self.move_one(&path, &metadata, true).await });
+        futures_util::stream::iter(moves)
+            .buffer_unordered(self.at_once)
+            .for_each(|_| std::future::ready(()))
+            .await;
+        is_distinct
+    }
+
+    /// Reads something of the source. Tries again after an error that may pass. Returns `None` if nothing
+    /// is there, or after an error, which is reported: the sources stay.
+    async fn read<T, F>(&self, path: &RelPath, look: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let context = self.context;
+        let attempt = || {
+            let looked = look();
+            async move { looked.await.map_err(EndError::on_source) }
+        };
+        let token = token_of(0, path);
+        match with_retries(&context.config.options, &context.report, token, attempt).await {
+            Ok(found) => Some(found),
+            Err(failed) if failed.error.kind.is_absence() => None,
+            Err(failed) => {
+                context.fail(path, failed.error, End::Source).await;
+                None
+            }
         }
     }
-}
 
-/// Removes an empty folder if its copy exists, has its attributes, and is another folder. The root of
-/// the tree stays.
-async fn remove_emptied(context: &Context, root: &JobRoot, below: &RelPath) {
-    let spec = &root.root;
-    let dir = spec.source_path.join_path(below);
-    let Some(target) = root.target_of(below).filter(|_| !dir.is_root()) else {
-        return;
-    };
-    let token = token_of(root.index, &dir);
-    if !context.copied_nodes.contains_folder(token) {
-        return;
-    }
-    let is_empty = async {
-        let mut listing = spec.source.list(&dir).await?;
-        Ok::<bool, Error>(listing.next(1).await?.is_empty())
-    };
-    if !is_empty.await.unwrap_or(false) {
-        return;
-    }
-    let copy = context.config.target.metadata(&target).await;
-    if !copy.is_ok_and(|copy| copy.is_dir()) {
-        return;
-    }
-    match are_distinct(&context.config, &context.temporaries, root, (&dir, &target)).await {
-        Ok(true) => {
+    /// Removes an empty folder if its copy exists, has its attributes, and is another folder. The root
+    /// of the tree stays.
+    async fn remove_emptied(&self, visit: &FolderVisit) {
+        let (context, root) = (self.context, self.root);
+        let spec = &root.root;
+        let dir = spec.source_path.join_path(&visit.below);
+        let Some(target) = root.target_of(&visit.below).filter(|_| !dir.is_root()) else {
+            return;
+        };
+        let token = token_of(root.index, &dir);
+        if !context.copied_nodes.contains_folder(token) {
+            return;
+        }
+        let is_empty = async {
+            let mut listing = spec.source.list(&dir).await?;
+            Ok::<bool, Error>(listing.next(1).await?.is_empty())
+        };
+        if !is_empty.await.unwrap_or(false) {
+            return;
+        }
+        let copy = context.config.target.metadata(&target).await;
+        if !copy.is_ok_and(|copy| copy.is_dir()) {
+            return;
+        }
+        if visit.is_distinct || self.proves_distinct((&dir, &target), &dir).await {
             // A folder that is in use, or not ours to remove, may stay.
             let _ = spec.source.remove_dir(&dir).await;
         }
-        Ok(false) => refuse_same_folder(&context.report, &dir),
-        Err(error) => context.fail(&dir, error, End::Source).await,
+    }
+
+    /// Removes one node from the source if it was copied. Takes and returns whether its folder is known to
+    /// be another one than that of the copies.
+    async fn move_one(&self, below: &RelPath, metadata: &Metadata, is_distinct: bool) -> bool {
+        let (context, root) = (self.context, self.root);
+        let source = root.root.source_path.join_path(below);
+        let turn = self.turns.acquire().await;
+        let _turn = turn.expect("the semaphore is never closed");
+        context.pass().await;
+        if context.stopped()
+            || !context
+                .copied_nodes
+                .contains(token_of(root.index, &source), metadata)
+        {
+            return is_distinct;
+        }
+        let Some(target) = root.target_of(below) else {
+            return is_distinct;
+        };
+        let copy = match context.config.target.metadata(&target).await {
+            Ok(copy) => copy,
+            Err(error) => {
+                context.fail(&target, error, End::Target).await;
+                return is_distinct;
+            }
+        };
+        if source.file_name().is_some_and(|name| is_temporary(&name)) {
+            return is_distinct;
+        }
+        let same_data = metadata.kind != Kind::File || copy.size == metadata.size;
+        if copy.kind != metadata.kind || !same_data {
+            let mut error = Error::new(Op::Stat, &target, ErrorKind::Changed);
+            let sentence = "the copy is not what was copied any more; its source is not removed";
+            error.source = Some(std::io::Error::other(sentence));
+            context.fail(&target, error, End::Target).await;
+            return is_distinct;
+        }
+        let (dir, copies) = (source.parent(), target.parent());
+        let (dir, copies) = (dir.unwrap_or_default(), copies.unwrap_or_default());
+        if !is_distinct && !self.proves_distinct((&dir, &copies), &source).await {
+            return false;
+        }
+        if let Err(error) = root.root.source.remove_file(&source).await {
+            context.fail(&source, error, End::Source).await;
+        }
+        true
+    }
+
+    /// Whether a folder and that of its copies are distinct, before `node` is removed. If not, the job is
+    /// stopped. If it cannot be proved, that is reported.
+    async fn proves_distinct(&self, folders: (&RelPath, &RelPath), node: &RelPath) -> bool {
+        let context = self.context;
+        match are_distinct(&context.config, &context.temporaries, self.root, folders).await {
+            Ok(true) => return true,
+            Ok(false) => refuse_same_folder(&context.report, node),
+            Err(error) => context.fail(node, error, End::Source).await,
+        }
+        false
     }
 }
 
-/// Removes one copied node from the source. `is_distinct` is whether its folder is known to be
-/// another one than that of the copies.
-async fn move_one(
-    context: &Context,
-    root: &JobRoot,
-    below: &RelPath,
-    metadata: &Metadata,
-    is_distinct: &mut bool,
-) {
-    let spec = &root.root;
-    let source = spec.source_path.join_path(below);
-    if context.stopped()
-        || !context
-            .copied_nodes
-            .contains(token_of(root.index, &source), metadata)
-    {
-        return;
-    }
-    let Some(target) = root.target_of(below) else {
-        return;
-    };
-    let copy = match context.config.target.metadata(&target).await {
-        Ok(copy) => copy,
-        Err(error) => return context.fail(&target, error, End::Target).await,
-    };
-    let same_kind = copy.kind == metadata.kind;
-    let same_data = metadata.kind != Kind::File || copy.size == metadata.size;
-    if source.file_name().is_some_and(|name| is_temporary(&name)) {
-        return;
-    }
-    if !same_kind || !same_data {
-        let mut error = Error::new(Op::Stat, &target, ErrorKind::Changed);
-        let sentence = "the copy is not what was copied any more; its source is not removed";
-        error.source = Some(std::io::Error::other(sentence));
-        return context.fail(&target, error, End::Target).await;
-    }
-    if !*is_distinct {
-        let (dir, copies) = (source.parent(), target.parent());
-        let (dir, copies) = (dir.unwrap_or_default(), copies.unwrap_or_default());
-        match are_distinct(&context.config, &context.temporaries, root, (&dir, &copies)).await {
-            Ok(true) => *is_distinct = true,
-            Ok(false) => return refuse_same_folder(&context.report, &source),
-            Err(error) => return context.fail(&source, error, End::Source).await,
-        }
-    }
-    if let Err(error) = spec.source.remove_file(&source).await {
-        context.fail(&source, error, End::Source).await;
-    }
+/// Whether folders are known to be different ones. Only such are visited at the same time: if two were one
+/// folder seen in two ways, the probe of one would be taken for that of the other.
+fn are_different(folders: &[FolderVisit]) -> bool {
+    let mut ids = HashSet::new();
+    folders
+        .iter()
+        .all(|folder| folder.metadata.id.is_some_and(|id| ids.insert(id)))
 }
 
 /// Stops the job, because a folder of the source is the folder of its copies.

@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 use ropeway_vfs::{
     Backlog, DirEntry, DuplicateFolders, End, Error, ErrorKind, Held, Metadata, Op, RelPath, Tree,
 };
+use tokio::sync::Semaphore;
 
 use crate::delete::above::{Above, is_link};
+use crate::delete::batch::{folders_at_once, next_batch, nodes_at_once};
 use crate::delete::clear::clear_unless;
 use crate::delete::guard::admit_deletion;
 use crate::delete::nodes::{CHUNK, is_mount_point};
@@ -26,17 +28,12 @@ use crate::name::backup::move_to_backup;
 use crate::name::rename::rename_retried;
 use crate::sweep::others::may_be_alive;
 
-/// Largest number of nodes removed at a time where the target is behind a network: 64 in 75 ms are 850 a
-/// second, and few servers remove more. A guess.
-const AT_ONCE_MAX: usize = 64;
-/// Largest number of folders emptied at a time. A guess: listings are large.
-const FOLDERS_AT_ONCE_MAX: usize = 4;
-
 /// Removes nodes of the target. It reports what must stay, and continues.
 pub(super) struct Removal<'a> {
     context: &'a Context,
-    /// Number of nodes removed at a time.
+    /// Number of nodes removed at a time, in all folders.
     at_once: usize,
+    turns: Semaphore,
     pub(super) protection: Protection<'a>,
     /// Bounds the folders still to visit.
     pub(super) backlog: Backlog,
@@ -51,11 +48,12 @@ impl<'a> Removal<'a> {
         let at_once = match in_order {
             // Backups share folders, which are made when they are missing.
             true => 1,
-            false => config.target.capabilities().small_in_flight.clamp(1, AT_ONCE_MAX),
+            false => nodes_at_once(&*config.target),
         };
         Self {
             context,
             at_once,
+            turns: Semaphore::new(at_once),
             protection: Protection { config, root },
             backlog: Backlog::of(&*config.target),
             aside: None,
@@ -64,7 +62,7 @@ impl<'a> Removal<'a> {
 
     /// Returns the number of folders that are listed or emptied at a time.
     pub(super) fn folders_at_once(&self) -> usize {
-        self.at_once.min(FOLDERS_AT_ONCE_MAX)
+        folders_at_once(self.at_once)
     }
 
     /// Deletes extra nodes of a folder, several at a time: only folders, or none. Returns whether the folder
@@ -202,6 +200,8 @@ impl<'a> Removal<'a> {
     /// Removes one node if the guard allows it, with a backup. Returns whether its name is free
     /// again.
     async fn remove(&self, path: &RelPath, metadata: &Metadata) -> Result<bool, Error> {
+        let turn = self.turns.acquire().await;
+        let _turn = turn.expect("the semaphore is never closed");
         match &self.context.config.options.backup {
             Some(backup) if !metadata.is_dir() && !self.context.config.options.dry_run => {
                 self.back_up(backup, path, None).await?;
@@ -236,7 +236,9 @@ impl<'a> Removal<'a> {
             if self.context.stopped() {
                 return Err(Error::new(Op::Remove, path, ErrorKind::Cancelled));
             }
-            let batch = next_batch(&mut stack, self.folders_at_once());
+            let batch = next_batch(&mut stack, self.folders_at_once(), |(dir, _, above, _)| {
+                (dir, above.is_none())
+            });
             if batch.iter().all(|(_, _, above, _)| above.is_none()) {
                 let empty = batch.iter().filter(|(dir, ..)| !holders.lock().contains(dir));
                 let removals = empty.map(|(dir, metadata, ..)| self.remove(dir, metadata));
@@ -457,21 +459,6 @@ async fn remove_node(target: &dyn Tree, path: &RelPath, metadata: &Metadata) -> 
 
 /// A folder on the stack of a removal. Without [`Above`], its content is gone already.
 type StackedFolder = (RelPath, Metadata, Option<Above>, Held);
-
-/// Takes folders off the stack that can be visited at the same time: some whose content is to be removed, or
-/// empty ones of one folder.
-fn next_batch(stack: &mut Vec<StackedFolder>, at_once: usize) -> Vec<StackedFolder> {
-    let Some((last, _, above, _)) = stack.last() else {
-        return Vec::new();
-    };
-    let (is_emptied, parent) = (above.is_none(), last.parent());
-    let is_alike = |(dir, _, above, _): &&StackedFolder| {
-        above.is_none() == is_emptied && (!is_emptied || dir.parent() == parent)
-    };
-    let alike = stack.iter().rev().take(at_once).take_while(is_alike);
-    let first = stack.len() - alike.count();
-    stack.split_off(first)
-}
 
 /// Marks a folder and those above it as holding something that must stay.
 fn hold(holders: &Mutex<HashSet<RelPath>>, dir: &RelPath) {

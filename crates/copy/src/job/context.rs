@@ -11,8 +11,10 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use ropeway_plan::DeleteGuard;
 use ropeway_vfs::{End, Error, HashAlgorithm, RelPath};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::block_list::kept::StagedList;
 use crate::delete::copied_nodes::CopiedNodes;
 use crate::delete::extra_files::ExtraFiles;
 use crate::durable::control::DurabilityControl;
@@ -48,6 +50,10 @@ pub(crate) struct Context {
     pub(crate) kept_versions: KeptVersions,
     /// Files that the mirror will delete.
     pub(crate) extra_files: ExtraFiles,
+    /// Lists of block hashes of files that are not durable yet.
+    pub(crate) staged_lists: Mutex<Vec<StagedList>>,
+    /// Bounds the files whose blocks are compared.
+    pub(crate) list_room: Semaphore,
     /// The nodes that a move has copied.
     pub(crate) copied_nodes: CopiedNodes,
     /// Folders that the counting walk listed for the copying walk.

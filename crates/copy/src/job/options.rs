@@ -9,6 +9,8 @@ use std::time::Duration;
 use ropeway_plan::{Backoff, Durability, Engine, Filter, MaxDelete, NamePolicy, Temporary};
 use ropeway_vfs::{CacheMode, HashAlgorithm, Name, Preserve, RelPath, Tree};
 
+use crate::block_list::kept::KeptBlocks;
+
 /// What happens to a target file that is replaced or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backup {
@@ -136,6 +138,13 @@ pub struct Options {
     pub dirty_max: Option<u64>,
     /// Time without progress after which an item counts as failed.
     pub timeout: Option<Duration>,
+    /// Spare devices that others use, and servers: small blocks, one file and one block at a time, and little
+    /// dirty data. The pauses are those of the trees ([`ropeway_vfs::decorate::gentle`]).
+    pub gentle: bool,
+    /// Where hashes of the blocks of large files are kept between runs, so that of a file that is overwritten in
+    /// place only what changed is written. Give it to every job with `inplace`, whatever its `delta`: it also
+    /// forgets what is overwritten.
+    pub kept_blocks: Option<KeptBlocks>,
 }
 
 impl Default for Options {
@@ -170,6 +179,8 @@ impl Default for Options {
             report_items: false,
             dirty_max: None,
             timeout: None,
+            gentle: false,
+            kept_blocks: None,
         }
     }
 }

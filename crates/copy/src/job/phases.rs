@@ -30,6 +30,7 @@ use crate::job::watch::{begin_watch, follow};
 use crate::mutations::{self, Mutation};
 use crate::sweep::begin::sweep_before;
 use crate::sweep::end::sweep_after;
+use crate::transfer::blocks::keep_lists;
 use crate::verify::hashes::Hashes;
 use crate::verify::manifest::{ManifestError, publish_manifest};
 use crate::verify::read_back::read_back;
@@ -94,6 +95,9 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
         make_durable(context, &mut times).await;
         verify_phase(context, roots, &mut times).await;
         let is_safe = times.durable.is_some() && context.report.failures.differences() == 0;
+        if is_safe && !context.stopped() {
+            keep_lists(context).await;
+        }
         if context.config.options.move_source && is_safe && !context.stopped() {
             has_swept = sweep_and_move(context, roots).await;
         }

@@ -7,6 +7,7 @@ use ropeway_block::Pool;
 use ropeway_plan::{Durability, DurabilityPolicy, Engine, NameMap, Nonce, Rules, TimeGranularity, Tuner};
 use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::{CacheMode, Tree};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::delete::copied_nodes::CopiedNodes;
@@ -28,6 +29,7 @@ use crate::journal::open::Journal;
 use crate::mutations::{self, Mutation};
 use crate::name::kept_versions::KeptVersions;
 use crate::sweep::temporaries::Temporaries;
+use crate::transfer::blocks::LISTS_AT_ONCE;
 use crate::transfer::link_table::LinkTable;
 use crate::transfer::pipeline::SmallFilePipeline;
 use crate::verify::hashes::Hashes;
@@ -38,6 +40,8 @@ use crate::walk::twin::may_digest;
 
 /// Largest number of blocks in flight that the tuner may choose.
 const DEPTH_MAX: usize = 12;
+/// Bytes of a block with `gentle`. A guess.
+const GENTLE_BLOCK: usize = 128 << 10;
 /// Files that go through blocks at once: enough to overlap the opening of one with the data of
 /// others.
 const STREAMS: usize = 2;
@@ -101,6 +105,8 @@ pub(crate) async fn prepare(
         delete_guard: Mutex::default(),
         extra_files: ExtraFiles::default(),
         kept_versions: KeptVersions::default(),
+        staged_lists: Mutex::default(),
+        list_room: Semaphore::new(LISTS_AT_ONCE),
         config,
         cancel,
         journal,
@@ -123,7 +129,11 @@ fn resources_of(target: &dyn Tree, roots: &[Arc<JobRoot>], options: &Options, po
     // Without a same-side path many small files are in flight through blocks; the pool still bounds
     // memory.
     let many = !historic && !same_side(target, roots);
-    let streams = if many { STREAMS_MANY } else { streams_of(options) };
+    let streams = match many {
+        _ if options.gentle => 1,
+        true => STREAMS_MANY,
+        false => streams_of(options),
+    };
     let small_files = match many {
         true => SmallFilePipeline::between(target, roots),
         false => None,
@@ -132,6 +142,7 @@ fn resources_of(target: &dyn Tree, roots: &[Arc<JobRoot>], options: &Options, po
     let trees = roots.iter().map(|root| &*root.root.source).chain([target]);
     let wanted = trees.map(|tree| tree.capabilities().blocks_in_flight).max();
     let tuner = match wanted {
+        _ if options.gentle => Tuner::new(GENTLE_BLOCK, 1).pinned(),
         // A long line is full from the first second only if enough is requested at once. The depth
         // of the client itself follows the line.
         Some(depth @ 1..) if !historic => Tuner::new(block_size, depth).starting_deep().pinned(),

@@ -25,6 +25,7 @@ use crate::place::failure::fail_file;
 use crate::place::foreign_links::learn_links;
 use crate::place::task::FileTask;
 use crate::sweep::place::note_place;
+use crate::transfer::blocks::Blocks;
 use crate::transfer::changing::{Rereads, Torn, end_torn};
 use crate::transfer::delta::{Delta, Outcome};
 use crate::transfer::source::{open_source, source_xattrs, with_listed};
@@ -79,20 +80,18 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
     let cache = config.cache_of(task.locality(), task.metadata.size);
     let mut rereads = Rereads::of(&config.environment.sizes, task.metadata.size);
     let stable_ids = task.folder.root().root.source.capabilities().stable_ids;
+    let mut blocks = Blocks::of(context, task, &destination);
     loop {
-        let source = open_source(task, cache.source).await?;
-        let before = match source.at_open() {
-            Some(metadata) => with_listed(metadata, &task.metadata),
-            None => source.metadata().await.map_err(EndError::on_source)?,
-        };
-        check_identity(task, &before, stable_ids)?;
+        let (source, before) = open_version(task, cache.source, stable_ids).await?;
         let version = Version::of(&before, stable_ids);
         if destination.is_in_place() {
             let aside = copy_to_backup(context, task, (&before, &version)).await;
             aside.map_err(EndError::on_target)?;
         }
+        blocks.begin(&before).await?;
+        let of_source = (&before, &version);
         let (target, start) =
-            begin_file(context, task, &destination, (&before, &version), cache.target).await?;
+            begin_file(context, task, &destination, of_source, cache.target, &mut blocks).await?;
         let landing = Landing::new(&report.live, before.size >= config.environment.sizes.journal_min);
         if let Start::Complete = start {
             context.copied_nodes.add(task.token(), &before);
@@ -101,7 +100,7 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
             landing.commit();
             return Ok(true);
         }
-        let ends = (&source, &target);
+        let ends = (&source, &target, &blocks);
         let streamed = move_data(context, task, ends, &landing, (&before, &version), start).await?;
         // At once, because either may cost a round trip.
         let (after, xattrs) =
@@ -138,9 +137,25 @@ async fn attempt(context: &Arc<Context>, task: &FileTask) -> Result<bool, EndErr
         // Before a checkpoint can find that it gets no name.
         context.copied_nodes.add(task.token(), &before);
         finish(context, task, &destination, streamed.hash, streamed.size).await?;
+        blocks.stage(&before).await;
         landing.commit();
         return Ok(true);
     }
+}
+
+/// Opens the source of a file, and returns what it is now.
+async fn open_version(
+    task: &FileTask,
+    cache: CacheMode,
+    stable_ids: bool,
+) -> Result<(Arc<dyn File>, Metadata), EndError> {
+    let source = open_source(task, cache).await?;
+    let before = match source.at_open() {
+        Some(metadata) => with_listed(metadata, &task.metadata),
+        None => source.metadata().await.map_err(EndError::on_source)?,
+    };
+    check_identity(task, &before, stable_ids)?;
+    Ok((source, before))
 }
 
 /// Fails if the name of a file with several names belongs to another file by now. Those names must
@@ -184,7 +199,7 @@ fn record_begin(
 async fn move_data(
     context: &Context,
     task: &FileTask,
-    (source, target): (&Arc<dyn File>, &Arc<dyn File>),
+    (source, target, blocks): (&Arc<dyn File>, &Arc<dyn File>, &Blocks<'_>),
     landing: &Landing<'_>,
     (before, version): (&Metadata, &Version),
     start: Start,
@@ -205,18 +220,9 @@ async fn move_data(
     };
     if plain
         && written == 0
-        && before.size > 0
-        && target
-            .reflink_from(&**source)
-            .await
-            .map_err(EndError::on_target)?
+        && let Some(shared) = share_data(&**source, &**target, landing, before.size).await?
     {
-        landing.add(before.size);
-        return Ok(Streamed {
-            size: before.size,
-            end: 0,
-            hash: None,
-        });
+        return Ok(shared);
     }
     let can = context.config.target.capabilities();
     if can.remote && can.sparse && before.is_sparse() {
@@ -242,6 +248,8 @@ async fn move_data(
         size: before.size,
         start: written,
         hash,
+        writes_holes: blocks.writes_holes(start, before),
+        blocks: blocks.changes(),
         write_back: context.config.durability.wants_durable() || !keep,
     };
     let holes = (before.is_sparse(), start == Start::Anew);
@@ -251,11 +259,30 @@ async fn move_data(
     }
     if plain
         && (inside || (keep && !stream.write_back))
+        && stream.blocks.is_none()
         && let Some(streamed) = stream.run_in_kernel().await?
     {
         return Ok(streamed);
     }
     stream.run().await
+}
+
+/// Lets the target share the data of the source. `None` where it cannot.
+async fn share_data(
+    source: &dyn File,
+    target: &dyn File,
+    landing: &Landing<'_>,
+    size: u64,
+) -> Result<Option<Streamed>, EndError> {
+    if size == 0 || !target.reflink_from(source).await.map_err(EndError::on_target)? {
+        return Ok(None);
+    }
+    landing.add(size);
+    Ok(Some(Streamed {
+        size,
+        end: 0,
+        hash: None,
+    }))
 }
 
 /// Sets the attributes when data and length are there. The times come last.

@@ -1,4 +1,4 @@
-//! What bounds the small files under way between two sides: permits, and blocks of five sizes.
+//! What bounds the small files under way between two sides: permits, and blocks of six sizes.
 
 use std::sync::Arc;
 
@@ -10,16 +10,18 @@ use crate::job::root::JobRoot;
 
 /// Payload and number of blocks of each class, in addition to the pool of the job (1 MiB). 256
 /// files of 64 KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is more than twice what a line of
-/// 622 Mbit/s and 75 ms holds (5.8 MB). Slots that are never used cost nothing. A file of less than 4 KiB
-/// takes a tiny block or, below 512 bytes, a part of a page: that many are under way on a long line.
+/// 622 Mbit/s and 75 ms holds (5.8 MB). On a lossy line as much again waits for what is sent again. Slots that are never used cost nothing. A file of less than 4 KiB
+/// takes a tiny block or, below 512 bytes, a part of a page: that many are under way on a long line. 1280 files
+/// of 10 KB are what 1 Gbit/s and 100 ms hold (12.5 MB).
 const PACKED: (usize, usize) = (512, IN_FLIGHT_MAX);
 const TINY: (usize, usize) = (4096, IN_FLIGHT_MAX);
+const LITTLE: (usize, usize) = (16 << 10, 1792);
 const SMALL: (usize, usize) = (68 << 10, 256);
-const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 5);
+const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 10);
 /// Bytes in front of a packed block: enough for the header of a READ, even a sealed one. A longer one is
 /// copied.
 const PACKED_HEADROOM: usize = 512;
-/// Bytes of all blocks in use at once: five of 4 MiB and some small ones. With the 26 MiB of
+/// Bytes in all blocks at once, in pages: five files of 4 MiB and some small ones. With the 26 MiB of
 /// streams of larger files, the heap and the code, the process stays below 64 MiB; 24 MiB made it
 /// 65.
 const ROOM: usize = 21 << 20;
@@ -40,6 +42,7 @@ pub(crate) struct SmallFilePipeline {
     permits_max: usize,
     packed: Pool,
     tiny: Pool,
+    little: Pool,
     small: Pool,
     middle: Pool,
     room: Semaphore,
@@ -65,6 +68,7 @@ impl SmallFilePipeline {
                 permits_max,
                 packed: Pool::packed(PACKED.0, PACKED_HEADROOM, PACKED.1),
                 tiny: Pool::new(TINY.0, TINY.1),
+                little: Pool::new(LITTLE.0, LITTLE.1),
                 small: Pool::new(SMALL.0, SMALL.1),
                 middle: Pool::new(MIDDLE.0, MIDDLE.1),
                 room: Semaphore::new(ROOM / UNIT),
@@ -91,11 +95,13 @@ impl SmallFilePipeline {
 
     /// Returns a block for `size` bytes, and the room that it takes.
     pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
-        let classes = [&self.packed, &self.tiny, &self.small, job_pool, &self.middle];
+        let (little, middle) = (&self.little, &self.middle);
+        let classes = [&self.packed, &self.tiny, little, &self.small, job_pool, middle];
         let fits = |pool: &&Pool| size < pool.block_size() as u64;
         let pool = classes.into_iter().find(fits).unwrap_or(&self.middle);
-        // Exact: a few thousand at most.
-        let units = pool.block_size().min(ROOM).div_ceil(UNIT) as u32;
+        // Only the pages that are used have memory. Exact: a few thousand at most.
+        let length = usize::try_from(size + 1).unwrap_or(ROOM);
+        let units = length.min(pool.block_size()).min(ROOM).div_ceil(UNIT) as u32;
         let room = self.room.acquire_many(units).await;
         let room = room.expect("the semaphore is never closed");
         let block = pool.get().await;
@@ -104,18 +110,19 @@ impl SmallFilePipeline {
     }
 
     /// Bounds the memory of free blocks: they keep it for the next file, but all of them together
-    /// little more than can be used at once.
+    /// little more than can be used at once. Those of the size that is needed now return theirs last.
     fn bound_memory(&self, job_pool: &Pool, taken: &Pool) {
         if !self.is_far {
             // Page faults would cost more than the line.
             return;
         }
         // Packed blocks keep their memory: 3 MiB at most.
-        let all = [&self.tiny, &self.small, job_pool, &self.middle];
+        let all = [&self.tiny, &self.little, &self.small, job_pool, &self.middle];
         let resident: usize = all.iter().map(|pool| pool.resident()).sum();
         let mut surplus = resident.saturating_sub(RESIDENT_MAX);
         let is_other = |pool: &&Pool| pool.block_size() != taken.block_size();
-        for pool in all.into_iter().filter(is_other) {
+        let own = all.into_iter().filter(|pool| !is_other(pool));
+        for pool in all.into_iter().filter(is_other).chain(own) {
             surplus = surplus.saturating_sub(pool.give_back(surplus));
         }
     }

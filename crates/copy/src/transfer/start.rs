@@ -19,14 +19,17 @@ use crate::mutations::{self, Mutation};
 use crate::place::destination::Destination;
 use crate::place::mark::mark_folder;
 use crate::place::task::FileTask;
+use crate::transfer::blocks::Blocks;
 
-/// Opens the target of a file, and returns where to continue in it.
+/// Opens the target of a file, and returns where to continue in it. `blocks` learns whether what the target has is
+/// compared with the source.
 pub(crate) async fn begin_file(
     context: &Context,
     task: &FileTask,
     destination: &Destination,
     (source, version): (&Metadata, &Version),
     cache: CacheMode,
+    blocks: &mut Blocks<'_>,
 ) -> Result<(Arc<dyn File>, Start), EndError> {
     let (config, report, durability) = (&context.config, &context.report, &context.durability);
     let journal = context.journal.as_ref();
@@ -34,7 +37,7 @@ pub(crate) async fn begin_file(
         return Ok(left);
     }
     if destination.is_in_place() {
-        let file = open_in_place(config, journal, (task, destination), (source, cache)).await;
+        let file = open_in_place(config, journal, (task, destination), (source, cache), blocks).await;
         return Ok((file.map_err(EndError::on_target)?, Start::Anew));
     }
     durability.give_up(task.token());
@@ -162,23 +165,35 @@ async fn open_in_place(
     journal: Option<&Journal>,
     (task, destination): (&FileTask, &Destination),
     (source, cache): (&Metadata, CacheMode),
+    blocks: &mut Blocks<'_>,
 ) -> Result<Arc<dyn File>, Error> {
     let options = OpenOptions::write(Create::IfMissing, cache);
-    let file = config.target.open(&destination.path, options).await?;
+    let open = |options| config.target.open(&destination.path, options);
+    let file = match blocks.needs_alone() {
+        false => open(options).await?,
+        true => match open(options.alone()).await {
+            Err(error) if error.kind == ErrorKind::Busy => {
+                blocks.forget();
+                open(options).await?
+            }
+            opened => opened?,
+        },
+    };
     let heard = has_lost_writes(config, journal, &*file).await;
     let has_lost = |journal: &Journal| journal.memory().has_lost();
     if (heard || journal.is_some_and(has_lost)) && !config.target.capabilities().journals_metadata {
         // This makes the file system write the map of its blocks anew.
         file.set_len(0).await?;
+        blocks.forget();
     }
+    let compares = blocks.compare_with(&*file).await?;
     // The old content is overwritten from the start. What is beyond the new end goes first.
-    let size = source.size;
-    let existing = task.existing.as_ref();
+    let (size, existing) = (source.size, task.existing.as_ref());
     if existing.is_some_and(|existing| existing.size > size) {
         file.set_len(size).await?;
     }
     // Holes of the source must read as zeroes over old data.
-    if source.is_sparse() {
+    if source.is_sparse() && !compares {
         file.set_len(0).await?;
     }
     Ok(file)

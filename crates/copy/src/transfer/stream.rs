@@ -9,19 +9,24 @@
 //! window as the contiguous part grows. Nothing more is issued while this file has more dirty bytes
 //! than its bound.
 
+mod in_kernel;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use ropeway_block::Block;
 use ropeway_plan::Locality;
 use ropeway_plan::durability::FileTry;
 use ropeway_plan::transfer::{Step, Transfer, TransferLimits};
-use ropeway_vfs::{ContentHash, EndError, Error, ErrorKind, File, HashAlgorithm, Op, Pending};
+use ropeway_vfs::{ContentHash, EndError, Error, ErrorKind, Extent, File, HashAlgorithm, Op, Pending};
 use tokio::time::Instant;
 
+use crate::block_list::list::BlockChanges;
 use crate::job::context::Context;
 use crate::job::counters::{Landing, add_wait};
 use crate::job::outcome::cancelled;
@@ -29,10 +34,11 @@ use crate::journal::token::Token;
 use crate::transfer::digest::Digest;
 use crate::transfer::windows::Windows;
 
+/// With `gentle`: bytes of a window of write-back, and dirty bytes of the file. Guesses.
+const GENTLE_WINDOW: u64 = 512 << 10;
+const GENTLE_DIRTY_MAX: u64 = 1 << 20;
 /// Bytes after which the tuner learns the rate.
 const TUNE_EVERY: u64 = 32 << 20;
-/// Bytes of one copy inside the kernel.
-const RANGE_CHUNK: u64 = 16 << 20;
 
 /// The data of one file to move.
 pub(crate) struct Stream<'a> {
@@ -50,6 +56,10 @@ pub(crate) struct Stream<'a> {
     pub(crate) start: u64,
     /// How the content is hashed, if it is.
     pub(crate) hash: Option<HashAlgorithm>,
+    /// Whether holes of the source are data.
+    pub(crate) writes_holes: bool,
+    /// What the target has already, block by block.
+    pub(crate) blocks: Option<&'a BlockChanges>,
     /// Whether to start write-back early and bound what is dirty.
     pub(crate) write_back: bool,
 }
@@ -73,6 +83,8 @@ enum Io {
     Written {
         offset: u64,
         length: usize,
+        /// Bytes that the target did not have.
+        sent: usize,
         span: Duration,
     },
     Started,
@@ -126,7 +138,7 @@ impl Stream<'_> {
             ready: BTreeMap::new(),
             reading: BTreeSet::new(),
             digest,
-            windows: Windows::new(self.start, self.context.config.environment.sizes.window),
+            windows: Windows::new(self.start, self.window()),
             journalled: self.start,
             landed: self.start,
             end: 0,
@@ -248,10 +260,22 @@ impl Stream<'_> {
             && !self.context.config.durability.flushes_each()
     }
 
+    fn window(&self) -> u64 {
+        let window = self.context.config.environment.sizes.window;
+        match self.context.config.options.gentle {
+            true => window.min(GENTLE_WINDOW),
+            false => window,
+        }
+    }
+
     fn dirty_bound(&self) -> u64 {
-        let shared = self.context.durability.bound() / self.context.resources.streams_max as u64;
         if self.write_back {
-            shared.max(self.context.config.environment.sizes.window)
+            let streams = self.context.resources.streams_max as u64;
+            let bound = match self.context.config.options.gentle {
+                true => GENTLE_DIRTY_MAX,
+                false => self.context.durability.bound() / streams,
+            };
+            bound.max(self.window())
         } else {
             u64::MAX
         }
@@ -263,8 +287,7 @@ impl Stream<'_> {
         loop {
             match state.transfer.poll() {
                 Step::NextExtent { from } => {
-                    let extent = self.source.next_extent(from).await.map_err(EndError::on_source)?;
-                    state.transfer.extent(extent);
+                    state.transfer.extent(self.next_extent(from).await?);
                     continue;
                 }
                 Step::Read { offset, length } => {
@@ -286,8 +309,34 @@ impl Stream<'_> {
         }
     }
 
+    /// Returns the next run of data of the source.
+    async fn next_extent(&self, from: u64) -> Result<Option<Extent>, EndError> {
+        if self.writes_holes {
+            return Ok((from < self.size).then(|| Extent {
+                offset: from,
+                length: self.size - from,
+            }));
+        }
+        let extent = self.source.next_extent(from).await.map_err(EndError::on_source)?;
+        if let Some(changes) = self.blocks {
+            changes.hole(from..extent.map_or(self.size, |extent| extent.offset));
+        }
+        Ok(extent)
+    }
+
     async fn read(&self, offset: u64, length: usize) -> Result<Io, EndError> {
         let block = self.context.resources.pool.get().await;
+        if self.blocks.is_some_and(BlockChanges::has_old) {
+            // Only what is sent counts for a rate.
+            let start = Instant::now();
+            let (block, result) = self.source.examine_at(block, offset, length).await;
+            result.map_err(EndError::on_source)?;
+            return Ok(Io::Read {
+                offset,
+                block: block.freeze(),
+                span: start.elapsed(),
+            });
+        }
         let admitted = self.context.report.admit(length as u64).await;
         let start = Instant::now();
         let (block, result) = self.source.read_at(block, offset, length).await;
@@ -303,15 +352,47 @@ impl Stream<'_> {
     async fn write(&self, block: Block, offset: u64) -> Result<Io, EndError> {
         let (start, length) = (Instant::now(), block.len());
         self.wait_for_flush().await;
-        self.target
-            .write_at(block, offset)
-            .await
-            .map_err(EndError::on_target)?;
+        let sent = match self.blocks {
+            None => {
+                let written = self.target.write_at(block, offset).await;
+                written.map_err(EndError::on_target)?;
+                length
+            }
+            Some(changes) => self.write_changes(changes, block, offset).await?,
+        };
         Ok(Io::Written {
             offset,
             length,
+            sent,
             span: start.elapsed(),
         })
+    }
+
+    /// Writes what the target does not have of a block. Returns the bytes of that.
+    async fn write_changes(
+        &self,
+        changes: &BlockChanges,
+        block: Block,
+        offset: u64,
+    ) -> Result<usize, EndError> {
+        let parts = changes.differing(offset, &block);
+        let sent: usize = parts.iter().map(Range::len).sum();
+        if changes.has_old() {
+            self.context.report.limit.charge(sent as u64).await;
+            let reused = &self.context.report.live.bytes_reused;
+            reused.fetch_add((block.len() - sent) as u64, Ordering::Relaxed);
+        }
+        if sent == block.len() {
+            let written = self.target.write_at(block, offset).await;
+            return written.map(|()| sent).map_err(EndError::on_target);
+        }
+        let writes = parts.into_iter().map(|part| {
+            let at = offset + part.start as u64;
+            self.target.write_at(block.slice(part), at)
+        });
+        // After a failure as well, all of them end before the file is tried again.
+        let written: Result<Vec<()>, Error> = join_all(writes).await.into_iter().collect();
+        written.map(|_| sent).map_err(EndError::on_target)
     }
 
     /// Waits while a long flush keeps writes away.
@@ -367,13 +448,18 @@ impl Stream<'_> {
                     state.ready.retain(|offset, _| *offset < size);
                 }
             }
-            Io::Written { offset, length, span } => {
+            Io::Written {
+                offset,
+                length,
+                sent,
+                span,
+            } => {
                 add_wait(&live.waits.target, span);
-                live.bytes_sent.fetch_add(length as u64, Ordering::Relaxed);
+                live.bytes_sent.fetch_add(sent as u64, Ordering::Relaxed);
                 live.operations.fetch_add(1, Ordering::Relaxed);
                 state.end = state.end.max(offset + length as u64);
                 state.transfer.write_done(offset, length);
-                self.progressed(state, length as u64);
+                self.progressed(state, (length as u64, sent as u64));
             }
             Io::Started => {}
             Io::Settled { upto, bytes, span } => {
@@ -402,9 +488,9 @@ impl Stream<'_> {
     }
 
     /// Updates counters, journal and tuner after a write.
-    fn progressed(&self, state: &mut State<'_>, length: u64) {
+    fn progressed(&self, state: &mut State<'_>, (length, sent): (u64, u64)) {
         if self.is_counted() {
-            self.context.durability.wrote(self.attempt, length);
+            self.context.durability.wrote(self.attempt, sent);
         }
         let contiguous = state.transfer.contiguous().min(self.size);
         self.context.durability.written(self.attempt, contiguous);
@@ -412,7 +498,7 @@ impl Stream<'_> {
             self.land(contiguous - state.landed);
             state.landed = contiguous;
         }
-        state.windows.wrote(length, contiguous);
+        state.windows.wrote(sent, contiguous);
         self.journal(state, false);
         state.tune_bytes += length;
         if state.tune_bytes >= TUNE_EVERY {
@@ -484,70 +570,5 @@ impl Stream<'_> {
             offset += length;
         }
         Ok(())
-    }
-
-    /// Copies everything inside the kernel or the server. `None` if that is impossible.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub(crate) async fn run_in_kernel(&self) -> Result<Option<Streamed>, EndError> {
-        let mut at = self.start;
-        while at < self.size {
-            let Some(extent) = self.source.next_extent(at).await.map_err(EndError::on_source)? else {
-                break;
-            };
-            let end = (extent.offset + extent.length).min(self.size);
-            self.land(extent.offset.max(at) - at);
-            at = extent.offset.max(at);
-            while at < end {
-                if self.context.stopped() {
-                    return Err(EndError::on_target(cancelled(Op::Write, self.target.path())));
-                }
-                let limit = &self.context.report.limit;
-                let length = RANGE_CHUNK.min(end - at).min(limit.piece_max());
-                let admitted = limit.admit(length).await;
-                let start = Instant::now();
-                self.wait_for_flush().await;
-                let copied = self.target.copy_range_from(&*self.source, at, length).await;
-                admitted.pay(length).await;
-                add_wait(&self.context.report.live.waits.target, start.elapsed());
-                let Some(copied) = copied.map_err(EndError::on_target)? else {
-                    self.landing.reset();
-                    self.landing.add(self.start);
-                    return Ok(None);
-                };
-                if copied == 0 {
-                    return Ok(Some(Streamed {
-                        size: at,
-                        end: 0,
-                        hash: None,
-                    }));
-                }
-                at += copied;
-                self.account_range(at, copied);
-            }
-        }
-        self.land(self.size.saturating_sub(at));
-        Ok(Some(Streamed {
-            size: self.size,
-            end: 0,
-            hash: None,
-        }))
-    }
-
-    fn account_range(&self, at: u64, copied: u64) {
-        let live = &self.context.report.live;
-        live.operations.fetch_add(2, Ordering::Relaxed);
-        // Nothing is sent to a server that copies by itself.
-        if !self.context.resources.needs_many_calls() {
-            live.bytes_read.fetch_add(copied, Ordering::Relaxed);
-            live.bytes_sent.fetch_add(copied, Ordering::Relaxed);
-        }
-        self.land(copied);
-        self.context.durability.written(self.attempt, at);
-        if let Some(journal) = &self.context.journal {
-            let written = journal.written(self.token, at);
-            self.context.report.journal_result(Some(written));
-        }
     }
 }

@@ -41,16 +41,26 @@ named! {
     }
 }
 
+/// Name of the tool `ropeway copy --gentle`.
+pub const GENTLE: &str = "gentle";
+
 /// A copying tool.
 #[derive(Clone, Debug)]
 pub struct Tool {
-    /// Name in [`CellKey::client`]: `ropeway`, `cp`, `rsync`, `xcp` or `cpz`, by which its arguments
+    /// Name in [`CellKey::client`]: `ropeway`, [`GENTLE`], `cp`, `rsync`, `xcp` or `cpz`, by which its arguments
     /// are chosen; or `nothing` for a tool that copies nothing.
     pub name: &'static str,
     /// The program.
     pub program: PathBuf,
     /// First line of its `--version`.
     pub version: String,
+}
+
+impl Tool {
+    /// Whether a copy is durable when it ends, and has all attributes.
+    fn is_ropeway(&self) -> bool {
+        ["ropeway", GENTLE].contains(&self.name)
+    }
 }
 
 /// What is to be measured.
@@ -256,7 +266,7 @@ impl Lab<'_> {
         let measured = measured(stop, command, &output, LIMIT, Command::spawn, &mut |_| ())?;
         let outcome = measured.outcome(&output, LIMIT, true);
         let durable = match outcome {
-            Outcome::Done if tool.name != "ropeway" => flushed(&copy).map(|flushed| measured.whole + flushed),
+            Outcome::Done if !tool.is_ropeway() => flushed(&copy).map(|flushed| measured.whole + flushed),
             _ => flags.is_empty().then_some(measured.whole),
         };
         let mut run = Run {
@@ -267,9 +277,9 @@ impl Lab<'_> {
         if compare && run.outcome == Outcome::Done {
             let same = self.plan.compare(&self.source, &copy);
             let same = same.map_err(LocalError::io("read the copy"))?;
-            let attributes = || match tool.name {
-                "ropeway" => same_attributes(&self.source, &copy),
-                _ => Ok(()),
+            let attributes = || match tool.is_ropeway() {
+                true => same_attributes(&self.source, &copy),
+                false => Ok(()),
             };
             if let Err(wrong) = same.and_then(|()| attributes()) {
                 run.outcome = Outcome::Failed(format!("copied wrongly: {wrong}"));
@@ -291,6 +301,7 @@ fn command(tool: &Tool, flags: &[&str], source: &Path, target: &Path, home: &Pat
     let mut command = clean(&tool.program, home);
     match tool.name {
         "ropeway" => command.arg("copy").args(flags).arg(source).arg(target),
+        GENTLE => command.args(["copy", "--gentle"]).arg(source).arg(target),
         "rsync" => command.arg("-a").arg(source.join("")).arg(target.join("")),
         "xcp" => command
             .args(["--recursive", "--no-progress"])
@@ -355,6 +366,7 @@ mod tests {
             words("ropeway", &["--cache", "keep"]),
             ["copy", "--cache", "keep", "s", "t"]
         );
+        assert_eq!(words(GENTLE, &[]), ["copy", "--gentle", "s", "t"]);
         assert_eq!(words("rsync", &[]), ["-a", "s/", "t/"]);
         assert_eq!(words("xcp", &[]), ["--recursive", "--no-progress", "s", "t"]);
         assert_eq!(words("cp", &[]), ["-a", "s", "t"]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use ropeway_block::{Block, BlockMut};
-use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions};
+use ropeway_smb_wire::create::{CreateAction, CreateDisposition, CreateOptions, ShareAccess};
 use ropeway_smb_wire::info::{FileAllInformation, FileEndOfFileInformation, FileStandardInformation};
 use ropeway_smb_wire::lock::LockElement;
 use ropeway_smb_wire::{FileAttributes, FileTime, LeaseKey, NtStatus, Text};
@@ -92,6 +92,9 @@ impl SmbFile {
             false => OpenFile::read(),
         };
         open.options |= CreateOptions::OPEN_REPARSE_POINT;
+        if options.alone {
+            open.share = ShareAccess::READ | ShareAccess::DELETE;
+        }
         open.parent_lease = parent.filter(|_| writable);
         let mut opened = tree.share.open(&text, &open).await;
         let denied = |error: &ClientError| error.status() == Some(NtStatus::ACCESS_DENIED);

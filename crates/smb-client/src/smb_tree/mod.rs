@@ -199,6 +199,13 @@ impl SmbTree {
             }
             capabilities.far = true;
         }
+        if share.client().asks_one_at_a_time() {
+            (capabilities.small_in_flight, capabilities.blocks_in_flight) = (1, 1);
+            (
+                capabilities.small_puts_in_flight,
+                capabilities.small_gets_in_flight,
+            ) = (0, 0);
+        }
         let can = |flag| volume.attributes.attributes.contains(flag);
         let base_shown = base.trim_matches(['/', '\\']);
         let description = options.description.clone().unwrap_or_else(|| {

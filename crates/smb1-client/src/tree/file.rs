@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use ropeway_block::{Block, BlockMut, Pool};
 use ropeway_smb_client::common::{basic, change, id, tree_error, with_message};
 use ropeway_smb_client::{Error as ClientError, FileAttributes, NtStatus, Result as ClientResult};
-use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions};
+use ropeway_smb_wire::create::{AccessMask, CreateDisposition, CreateOptions, ShareAccess};
 use ropeway_smb_wire::info::{FileBasicInformation, FileInternalInformation, Information as _};
 use ropeway_smb1::wire::file_info::{AllInfo, padded};
 use ropeway_smb1::wire::trans2::Level;
@@ -73,6 +73,9 @@ impl Smb1File {
             ..OpenHow::existing(access)
         };
         how.options |= CreateOptions::NON_DIRECTORY_FILE;
+        if options.alone {
+            how.share = ShareAccess::READ | ShareAccess::DELETE;
+        }
         let mut opened = OpenFile::open(&tree.share, &text, how).await;
         if matches!(
             opened.as_ref().err().and_then(ClientError::status),

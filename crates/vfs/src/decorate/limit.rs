@@ -203,6 +203,21 @@ impl RateLimit {
         }))
     }
 
+    /// Waits for the turn of `length` bytes that were read without this limit
+    /// ([`File::examine_at`](crate::File::examine_at)), and until they are paid for.
+    pub async fn charge(&self, length: u64) {
+        self.gate.pass().await;
+        if length == 0 || !self.has_rate.load(Ordering::Relaxed) {
+            return;
+        }
+        let claim = Claim {
+            limit: self,
+            length,
+            total: self.begin(length).await,
+        };
+        claim.pay(length).await;
+    }
+
     /// Returns the largest piece of work in bytes that should be admitted at once.
     pub fn piece_max(&self) -> u64 {
         match self.has_rate.load(Ordering::Relaxed) && !self.in_trees.load(Ordering::Relaxed) {

@@ -60,7 +60,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let start = Instant::now();
     let result = runtime.block_on(async {
         let mut signals = Signals::catch()?;
-        let opener = Opener::plain(&servers, trace.as_ref().map(TraceWriter::observer));
+        let mut opener = Opener::plain(&servers, trace.as_ref().map(TraceWriter::observer));
+        if args.share.gentle && plan.is_local() {
+            opener = opener.gently();
+        }
         let sink = {
             let reporter = Arc::clone(&reporter);
             Arc::new(move |event: Event| reporter.event(&event))
@@ -146,6 +149,15 @@ impl Plan {
             source_path: String::new(),
             target,
             target_path: String::new(),
+        }
+    }
+
+    /// Whether everything lies on this machine.
+    fn is_local(&self) -> bool {
+        let is_local = |place: &Place| matches!(place, Place::Local(_));
+        match self {
+            Self::Trees { source, target } => is_local(&source.0) && is_local(&target.0),
+            Self::Manifest { folder, .. } => is_local(folder),
         }
     }
 

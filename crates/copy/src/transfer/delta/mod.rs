@@ -151,8 +151,9 @@ pub(crate) struct Delta<'a> {
     start: u64,
     /// Whether holes of the source stay holes: it is sparse, and nothing was written to the target.
     keeps_holes: bool,
-    /// Whether an earlier try may have left bytes in holes of the source.
-    is_resumed_sparse: bool,
+    /// Whether an earlier try may have left bytes in holes of the source. (A file that is not sparse may have
+    /// holes: its unwritten extents.)
+    is_resumed: bool,
     /// Whether the durability control counts what is dirty.
     is_counted: bool,
     /// Whether a part has failed, so that others need not be sent.
@@ -174,7 +175,7 @@ impl<'a> Delta<'a> {
             size: stream.size,
             start: stream.start,
             keeps_holes: is_sparse && is_new,
-            is_resumed_sparse: is_sparse && !is_new && !stream.context.config.options.inplace,
+            is_resumed: !is_new && !stream.writes_holes,
             is_counted: stream.is_counted(),
             has_failed: false.into(),
         }
@@ -214,7 +215,7 @@ impl<'a> Delta<'a> {
     /// Leaves all from here on to be sent. A stream does not write over holes of the source, so what an
     /// earlier try left there must go.
     async fn rest(&self) -> Result<Outcome, EndError> {
-        if self.is_resumed_sparse {
+        if self.is_resumed {
             let cut = self.target.set_len(self.start).await;
             cut.map_err(EndError::on_target)?;
         }
