@@ -7,7 +7,7 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ropeway_peers::{Share, Smbd};
 use serde_json::Value;
@@ -71,6 +71,7 @@ fn only_what_changed_crosses_the_line_both_ways() {
 /// sparse, as images are.
 #[test]
 fn in_place_only_blocks_that_changed_are_sent_to_smbd() {
+    const BLOCK: u64 = 64 << 10;
     let place = Place::new();
     let data = place.folder("data");
     let smbd = Smbd::builder()
@@ -81,55 +82,53 @@ fn in_place_only_blocks_that_changed_are_sent_to_smbd() {
     let (near, far) = (place.join("near"), data.join("far"));
     let image = fs::File::create(&near).unwrap();
     image.set_len(SIZE).unwrap();
-    write_at(&near, 2 << 20, &vec![9; 3 << 20]);
-    file(&far, SIZE, 1);
-    let copy = |flags: &[&str]| {
+    // Versions that are made in one tick of the clock would look equal.
+    let mut seconds = 1_700_000_000;
+    let mut change = |at: u64, bytes: &[u8]| {
+        write_at(&near, at, bytes);
+        seconds += 100;
+        image
+            .set_modified(UNIX_EPOCH + Duration::from_secs(seconds))
+            .unwrap();
+    };
+    let run = |delta: &str, flags: &[&str]| {
         let run = place.ropeway("copy").env("ROPEWAY_PASSWORD", PASSWORD);
-        // Samba shows the modification time as change time: only a user can decide to trust that.
         let run = run
-            .args(["-T", "--json", "--inplace", "--delta", "on"])
+            .args(["-T", "--json", "--inplace", "--delta", delta])
             .args(flags);
-        let finished = run
-            .args([near.to_str().unwrap(), &smbd.url_as(Some("ann"), "data/far")])
-            .run();
+        run.args([near.to_str().unwrap(), &smbd.url_as(Some("ann"), "data/far")])
+    };
+    let copy = |delta: &str, flags: &[&str]| {
+        let finished = run(delta, flags).run();
         finished.assert_code(&[0]);
         assert!(fs::read(&near).unwrap() == fs::read(&far).unwrap(), "{finished}");
-        finished
+        (finished.number("bytes_sent"), finished.number("bytes_reused"))
     };
-    // Both may be made in one tick of the clock, and would look equal.
-    copy(&["--force"]);
+    file(&far, SIZE, 1);
+    change(2 << 20, &vec![9; 3 << 20]);
+    assert_eq!(copy("on", &[]).1, 0, "nothing is known yet");
     // A changed block, one in a hole, and a new hole.
-    write_at(&near, (3 << 20) + 5, b"changed");
-    write_at(&near, (9 << 20) + 5, b"new");
-    write_at(&near, 2 << 20, &vec![0; 64 << 10]);
-    let next = copy(&["--verify"]);
-    assert_eq!(next.number("bytes_sent"), 3 * (64 << 10), "{next}");
-    assert_eq!(next.number("bytes_reused"), SIZE - 3 * (64 << 10), "{next}");
+    change((3 << 20) + 5, b"changed");
+    change((9 << 20) + 5, b"new");
+    change(2 << 20, &vec![0; 64 << 10]);
+    assert_eq!(copy("on", &["--verify"]), (3 * BLOCK, SIZE - 3 * BLOCK));
     // A run that is killed leaves a mixture, and nothing that says otherwise.
-    write_at(&near, 6 << 20, &vec![7; 4 << 20]);
-    let mut run = place
-        .ropeway("copy")
-        .env("ROPEWAY_PASSWORD", PASSWORD)
-        .args(["-T", "--json", "--inplace", "--delta", "on", "--bwlimit", "2M"])
-        .args([near.to_str().unwrap(), &smbd.url_as(Some("ann"), "data/far")])
-        .start();
-    run.reach("bytes_sent", 64 << 10);
-    run.kill();
-    write_at(&near, 6 << 20, &vec![0; 4 << 20]);
-    let whole = copy(&[]);
-    assert_eq!(whole.number("bytes_reused"), 0, "{whole}");
+    change(6 << 20, &vec![7; 4 << 20]);
+    let mut killed = run("on", &["--bwlimit", "2M"]).start();
+    killed.reach("bytes_sent", BLOCK);
+    killed.kill();
+    change(6 << 20, &vec![0; 4 << 20]);
+    assert_eq!(copy("on", &[]).1, 0);
     // So does somebody else who writes, and a user who has doubts.
     write_at(&far, 1 << 20, b"foreign");
-    write_at(&near, 1 << 20, b"own");
-    let whole = copy(&[]);
-    assert_eq!(whole.number("bytes_reused"), 0, "{whole}");
-    let whole = copy(&["--force"]);
-    assert_eq!(whole.number("bytes_reused"), 0, "{whole}");
-    write_at(&near, 1 << 20, b"OWN");
-    assert_eq!(copy(&[]).number("bytes_sent"), 64 << 10);
-    write_at(&near, 1 << 20, b"not");
-    let auto = copy(&["--delta", "auto"]);
-    assert_eq!(auto.number("bytes_reused"), 0, "{auto}");
+    change(1 << 20, b"own");
+    assert_eq!(copy("on", &[]).1, 0);
+    assert_eq!(copy("on", &["--force"]).1, 0);
+    change(1 << 20, b"OWN");
+    assert_eq!(copy("on", &[]), (BLOCK, SIZE - BLOCK));
+    // Samba shows the modification time as change time: only a user can decide to trust that.
+    change(1 << 20, b"not");
+    assert_eq!(copy("auto", &[]).1, 0);
 }
 
 /// A sparse image stays sparse.
