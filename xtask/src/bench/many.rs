@@ -223,6 +223,8 @@ impl Ground {
                 .in_namespace(far())
                 .start()?,
             smbd: Smbd::builder()
+                // As by default, where shares are not only for SMB.
+                .durable_handles(false)
                 .log_level(0)
                 .user(USER, PASSWORD)
                 .share(Share::new(SHARE, &served))
