@@ -70,7 +70,7 @@ pub struct OpenOptions {
     pub cache: CacheMode,
     /// Whether nobody else may have it open for writing, now and as long as it is open. Only trees of servers
     /// can promise that for all clients of the server ([`Capabilities::remote`](crate::Capabilities::remote));
-    /// others ignore it. [`ErrorKind::Busy`](crate::ErrorKind::Busy) if somebody has.
+    /// others ignore it. [`ErrorKind::Busy`] if somebody has.
     pub alone: bool,
 }
 
