@@ -98,6 +98,18 @@ const LOOK: Duration = Duration::from_millis(2);
 /// # Errors
 /// The process cannot be waited for, or an interrupt came.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    wait_and_look(child, limit, |_| ())
+}
+
+/// Waits as [`wait`] does, and calls `look` with the process's number at each check.
+///
+/// # Errors
+/// As [`wait`].
+pub(crate) fn wait_and_look(
+    child: &mut Child,
+    limit: Duration,
+    mut look: impl FnMut(u32),
+) -> Result<Option<ExitStatus>> {
     let end = Instant::now() + limit;
     let interrupt = loop {
         if let Some(status) = child.try_wait()? {
@@ -109,21 +121,13 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
         if Instant::now() >= end {
             break Ok(None);
         }
+        look(child.id());
         thread::sleep(LOOK);
     };
-    kill_group(child)?;
-    interrupt
-}
-
-/// Kills a process that leads its own group, with the whole group.
-///
-/// # Errors
-/// The process cannot be waited for.
-pub(crate) fn kill_group(child: &mut Child) -> Result<()> {
     // It may end at this moment.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     child.wait()?;
-    Ok(())
+    interrupt
 }
 
 /// Processes the items in order on `at_once` threads. Returns the results in the order in which

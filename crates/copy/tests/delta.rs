@@ -391,6 +391,18 @@ impl InPlace {
         }
     }
 
+    /// Both ends have a new image, and its blocks are known.
+    async fn copied() -> (Self, Vec<u8>) {
+        let (mut ends, image) = (Self::new(), noise(2, IMAGE));
+        ends.change(&image).await;
+        assert_eq!(
+            ends.copy(ends.options()).await,
+            (IMAGE as u64, 0),
+            "nothing is known yet"
+        );
+        (ends, image)
+    }
+
     fn options(&self) -> Options {
         Options {
             inplace: true,
@@ -449,15 +461,8 @@ fn with_change(image: &[u8], at: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn in_place_only_blocks_that_changed_are_written_to_any_server() {
-    let mut ends = InPlace::new();
-    let image = noise(2, IMAGE);
+    let (mut ends, image) = InPlace::copied().await;
     let whole = IMAGE as u64;
-    ends.change(&image).await;
-    assert_eq!(
-        ends.copy(ends.options()).await,
-        (whole, 0),
-        "nothing is known yet"
-    );
     let image = with_change(&with_change(&image, 70_000), 3_000_000);
     ends.change(&image).await;
     assert_eq!(ends.copy(ends.options()).await, (2 * BLOCK, whole - 2 * BLOCK));
@@ -477,10 +482,7 @@ async fn in_place_only_blocks_that_changed_are_written_to_any_server() {
 
 #[tokio::test]
 async fn a_target_that_others_wrote_is_written_whole() {
-    let mut ends = InPlace::new();
-    let image = noise(2, IMAGE);
-    ends.change(&image).await;
-    ends.copy(ends.options()).await;
+    let (mut ends, image) = InPlace::copied().await;
     // With the time that it had.
     let at = path("to/disk");
     let before = ends.target.metadata(&at).await.unwrap();
@@ -496,10 +498,7 @@ async fn a_target_that_others_wrote_is_written_whole() {
 
 #[tokio::test]
 async fn what_a_failed_run_left_is_written_whole() {
-    let mut ends = InPlace::new();
-    let image = noise(2, IMAGE);
-    ends.change(&image).await;
-    ends.copy(ends.options()).await;
+    let (mut ends, image) = InPlace::copied().await;
     // The second of two blocks is refused. What the first one has now, no list says.
     ends.change(&with_change(&with_change(&image, 5), 4_000_000))
         .await;
@@ -522,10 +521,7 @@ async fn runs_that_compare_nothing_forget_what_was_kept() {
         |options: &mut Options| options.delta = DeltaMode::Off,
         |options: &mut Options| options.durability = Durability::None,
     ] {
-        let mut ends = InPlace::new();
-        let image = noise(2, IMAGE);
-        ends.change(&image).await;
-        ends.copy(ends.options()).await;
+        let (mut ends, image) = InPlace::copied().await;
         let mut other = ends.options();
         compares_nothing(&mut other);
         ends.change(&with_change(&image, 5)).await;

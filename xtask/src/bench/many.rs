@@ -22,7 +22,7 @@ use ropeway_peers::{
 use tempfile::TempDir;
 
 use super::tables::{self, machine_line};
-use crate::process::{check_interrupt, find_program, is_root, kill_group, tail};
+use crate::process::{check_interrupt, find_program, is_root, tail, wait_and_look};
 use crate::workspace::Workspace;
 
 const USER: &str = "ann";
@@ -39,8 +39,6 @@ const BUFFER: u64 = 64 << 20;
 const FOLDER_FILES: u32 = 1000;
 /// Files have 0 to this many bytes.
 const SIZE_MAX: usize = 49;
-/// Interval at which a running client is looked at.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Options of `bench many`.
 #[derive(Debug, clap::Args)]
@@ -289,21 +287,12 @@ impl Ground {
         command.process_group(0);
         let begun = Instant::now();
         let mut child = self.link.spawn(Side::Near, &mut command)?;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break Some(status);
-            }
-            let peak = procfs::peak_bytes(child.id()) as f64 / f64::from(1 << 20);
+        let status = wait_and_look(&mut child, self.limit, |id| {
+            let peak = procfs::peak_bytes(id) as f64 / f64::from(1 << 20);
             row.peak_mib = row.peak_mib.max(peak);
-            if begun.elapsed() > self.limit || check_interrupt().is_err() {
-                break None;
-            }
-            std::thread::sleep(LOOK);
-        };
+        })?;
         let seconds = begun.elapsed().as_secs_f64();
         let Some(status) = status else {
-            kill_group(&mut child)?;
-            check_interrupt()?;
             return Ok(None);
         };
         ensure!(
@@ -386,7 +375,7 @@ impl Ground {
     fn compare(&self, tool: Tool, step: Step) -> Result<()> {
         let copy = match step.is_up() {
             true => self.folder("served").join(COPY),
-            false => self.folder("back"),
+            false => self.near(step),
         };
         let output = Command::new("diff")
             .arg("-rq")

@@ -10,7 +10,7 @@ use ropeway_copy::{
 };
 use ropeway_live::Part;
 use ropeway_plan::retry::Backoff;
-use ropeway_vfs::{Preserve, RelPath, Tree};
+use ropeway_vfs::{Preserve, Tree};
 
 use super::deletions::confirm;
 use super::jobs::kept::kept;
@@ -301,18 +301,16 @@ pub(super) fn preserve(args: &AttributeArgs) -> Preserve {
 /// Returns where hashes of what is written in place are kept.
 fn kept_blocks(args: &ExistingArgs, ends: &Ends) -> Option<KeptBlocks> {
     let folder = boot::blocks_folder().filter(|_| args.inplace)?;
-    let place = ends.target_tree.below(&RelPath::root());
-    Some(KeptBlocks::new(folder, without_user(&place)))
-}
-
-/// Returns a URL without its user, who is not a part of the name of a file.
-fn without_user(place: &str) -> String {
-    let Some((scheme, rest)) = place.split_once("://") else {
-        return place.to_owned();
+    let target = match &ends.target_tree {
+        // Another user reaches the same files.
+        Place::Remote(url) => {
+            let mut url = url.clone();
+            (url.server.domain, url.server.user) = (None, None);
+            url.to_string()
+        }
+        Place::Local(path) => path.display().to_string(),
     };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{scheme}://{}/{path}", host.to_ascii_lowercase())
+    Some(KeptBlocks::new(folder, target))
 }
 
 fn backup(args: &ExistingArgs, ends: &Ends) -> Option<Backup> {

@@ -4,8 +4,8 @@
 //! file: it opens the [`source`], finds where to [`start`], moves the data ([`stream`], or
 //! [`unsized_file`] where the size is not known) and completes it. [`batch`] and [`small_files`]
 //! copy small files in fewer calls. [`special`] makes links, FIFOs and devices. [`delta`] sends
-//! only what changed inside a file to an own server, [`blocks`] writes only that in place. [`changing`] deals with files that change while they are read,
-//! [`compare`] with `--checksum`.
+//! only what changed inside a file to an own server, [`blocks`] writes only that in place.
+//! [`changing`] deals with files that change while they are read, [`compare`] with `--checksum`.
 
 pub(crate) mod batch;
 pub(crate) mod blocks;

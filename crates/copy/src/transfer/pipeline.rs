@@ -10,9 +10,9 @@ use crate::job::root::JobRoot;
 
 /// Payload and number of blocks of each class, in addition to the pool of the job (1 MiB). 256
 /// files of 64 KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is more than twice what a line of
-/// 622 Mbit/s and 75 ms holds (5.8 MB). On a lossy line as much again waits for what is sent again. Slots that are never used cost nothing. A file of less than 4 KiB
-/// takes a tiny block or, below 512 bytes, a part of a page: that many are under way on a long line. 1280 files
-/// of 10 KB are what 1 Gbit/s and 100 ms hold (12.5 MB).
+/// 622 Mbit/s and 75 ms holds (5.8 MB). On a lossy line as much again waits for what is sent again. Slots that
+/// are never used cost nothing. A file of less than 4 KiB takes a tiny block or, below 512 bytes, a part of a
+/// page: that many are under way on a long line. 1280 files of 10 KB are what 1 Gbit/s and 100 ms hold (12.5 MB).
 const PACKED: (usize, usize) = (512, IN_FLIGHT_MAX);
 const TINY: (usize, usize) = (4096, IN_FLIGHT_MAX);
 const LITTLE: (usize, usize) = (16 << 10, 1792);
@@ -95,8 +95,14 @@ impl SmallFilePipeline {
 
     /// Returns a block for `size` bytes, and the room that it takes.
     pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
-        let (little, middle) = (&self.little, &self.middle);
-        let classes = [&self.packed, &self.tiny, little, &self.small, job_pool, middle];
+        let classes = [
+            &self.packed,
+            &self.tiny,
+            &self.little,
+            &self.small,
+            job_pool,
+            &self.middle,
+        ];
         let fits = |pool: &&Pool| size < pool.block_size() as u64;
         let pool = classes.into_iter().find(fits).unwrap_or(&self.middle);
         // Only the pages that are used have memory. Exact: a few thousand at most.

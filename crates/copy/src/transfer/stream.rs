@@ -326,21 +326,20 @@ impl Stream<'_> {
 
     async fn read(&self, offset: u64, length: usize) -> Result<Io, EndError> {
         let block = self.context.resources.pool.get().await;
-        if self.blocks.is_some_and(BlockChanges::has_old) {
+        let (start, (block, result)) = match self.blocks.is_some_and(BlockChanges::has_old) {
             // Only what is sent counts for a rate.
-            let start = Instant::now();
-            let (block, result) = self.source.examine_at(block, offset, length).await;
-            result.map_err(EndError::on_source)?;
-            return Ok(Io::Read {
-                offset,
-                block: block.freeze(),
-                span: start.elapsed(),
-            });
-        }
-        let admitted = self.context.report.admit(length as u64).await;
-        let start = Instant::now();
-        let (block, result) = self.source.read_at(block, offset, length).await;
-        admitted.pay(block.len() as u64).await;
+            true => (
+                Instant::now(),
+                self.source.examine_at(block, offset, length).await,
+            ),
+            false => {
+                let admitted = self.context.report.admit(length as u64).await;
+                let start = Instant::now();
+                let (block, result) = self.source.read_at(block, offset, length).await;
+                admitted.pay(block.len() as u64).await;
+                (start, (block, result))
+            }
+        };
         result.map_err(EndError::on_source)?;
         Ok(Io::Read {
             offset,

@@ -195,12 +195,7 @@ impl RateLimit {
         if self.in_trees.load(Ordering::Relaxed) || !self.has_rate.load(Ordering::Relaxed) {
             return Admitted(None);
         }
-        let total = self.begin(length).await;
-        Admitted(Some(Claim {
-            limit: self,
-            length,
-            total,
-        }))
+        Admitted(Some(self.claim(length).await))
     }
 
     /// Waits for the turn of `length` bytes that were read without this limit
@@ -210,12 +205,7 @@ impl RateLimit {
         if length == 0 || !self.has_rate.load(Ordering::Relaxed) {
             return;
         }
-        let claim = Claim {
-            limit: self,
-            length,
-            total: self.begin(length).await,
-        };
-        claim.pay(length).await;
+        self.claim(length).await.pay(length).await;
     }
 
     /// Returns the largest piece of work in bytes that should be admitted at once.
@@ -280,6 +270,15 @@ impl RateLimit {
             .checked_div(rate)
             .map_or(RECHECK.as_nanos(), |nanos| nanos + 1);
         Some(Duration::from_nanos(wait.min(RECHECK.as_nanos()) as u64))
+    }
+
+    /// Waits for its turn and claims `length` bytes, which must be paid for.
+    async fn claim(&self, length: u64) -> Claim<'_> {
+        Claim {
+            limit: self,
+            length,
+            total: self.begin(length).await,
+        }
     }
 
     /// Waits for its turn and claims `length` bytes. Returns the total claimed up to and including
@@ -409,11 +408,7 @@ impl Layer for RateLimit {
         if !matches!(call.action, Action::Read | Action::GetSmall) {
             return operation().await;
         }
-        let claim = Claim {
-            limit: self,
-            length: call.length,
-            total: self.begin(call.length).await,
-        };
+        let claim = self.claim(call.length).await;
         let result = operation().await;
         claim.pay(result.as_ref().map_or(0, |done| done.amount)).await;
         result

@@ -154,10 +154,9 @@ impl Plan {
 
     /// Whether everything lies on this machine.
     fn is_local(&self) -> bool {
-        let is_local = |place: &Place| matches!(place, Place::Local(_));
         match self {
-            Self::Trees { source, target } => is_local(&source.0) && is_local(&target.0),
-            Self::Manifest { folder, .. } => is_local(folder),
+            Self::Trees { source, target } => source.0.url().is_none() && target.0.url().is_none(),
+            Self::Manifest { folder, .. } => folder.url().is_none(),
         }
     }
 
