@@ -1,5 +1,5 @@
 //! Installs SMB clients in versions that the system does not package: rclone, and two Python
-//! packages; and the own tests of two clients. `crates/cli/tests/serve_interop.rs` and
+//! packages; and the own tests of two clients. `crates/cli/tests/share/serve_interop.rs` and
 //! `client_suites.rs` find them below `target/interop`.
 //!
 //! Debian's rclone 1.60 does not sign, so a newer rclone is built from source once, which takes

@@ -1,5 +1,5 @@
 //! Test suites of file systems from crates.io: pjdfstest and fsx. They are installed below
-//! `target/interop`, where `crates/cli/tests/mount_suites.rs` finds them.
+//! `target/interop`, where `crates/cli/tests/mount/mount_suites.rs` finds them.
 
 use std::path::{Path, PathBuf};
 

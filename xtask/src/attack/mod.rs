@@ -1,6 +1,6 @@
 //! `cargo xtask attack`: attacks the promises of "When it is safe" in the README.
 //!
-//! It has two parts. The *cases* are tests of the real binary (`crates/cli/tests/attack`); each failed on
+//! It has two parts. The *cases* are tests of the real binary (`crates/cli/tests/local/attack`); each failed on
 //! an earlier version. The *fuzzer* derives a tree, a command line and a series of kills and disturbances
 //! from a seed, lets the job finish, and judges the result by its own model:
 //!
@@ -166,7 +166,7 @@ pub(crate) fn quick(workspace: &Workspace) -> Result<()> {
 }
 
 fn cases(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
-    let mut command = workspace.cargo(["test", "-p", "ropeway-cli", "--test", "attack"]);
+    let mut command = workspace.cargo(["test", "-p", "ropeway-cli", "--test", "local", "attack::"]);
     command.env("ROPEWAY_PROGRAM", program(workspace, arguments));
     crate::process::run(&mut command)
 }

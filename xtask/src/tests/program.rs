@@ -1,26 +1,34 @@
-//! Builds the test programs with one call of cargo, and finds them in its output.
+//! Builds the test programs with one call of cargo, and finds them in its output. A program whose modules
+//! are tests of their own ([`GROUPS`]) becomes one for each module.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::process::shown;
+use crate::process::{capture, shown};
 use crate::workspace::Workspace;
 
 /// One test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Folder of the package and target: `cli attack`. The tests of a library have the name of the
-    /// folder.
+    /// Folder of the package and target, or module of a group: `cli attack`. The tests of a library have
+    /// the name of the folder.
     pub(super) name: String,
     /// The program.
     pub(super) path: PathBuf,
     /// The package's folder, in which cargo runs it.
     pub(super) folder: PathBuf,
+    /// The tests to run, with their modules; all if there is none.
+    pub(super) tests: Vec<String>,
 }
+
+/// Programs whose modules run one by one: each needs its own servers, devices and time, but linking each
+/// into a program of its own takes minutes.
+const GROUPS: &[&str] = &["cli lab", "cli local", "cli mount", "cli share"];
 
 /// Test targets without libtest, which other steps run.
 const OWN_HARNESS: &[&str] = &["smb-server storm"];
@@ -67,7 +75,36 @@ pub(super) fn build(workspace: &Workspace) -> Result<Vec<Program>> {
         bail!("a test program does not compile");
     }
     programs.retain(|program| !OWN_HARNESS.contains(&program.name.as_str()));
-    Ok(programs)
+    let mut all = Vec::new();
+    for program in programs {
+        match GROUPS.contains(&program.name.as_str()) {
+            true => {
+                let mut list = Command::new(&program.path);
+                list.args(["--list", "--format", "terse"])
+                    .current_dir(&program.folder);
+                all.extend(modules(&program, &capture(&mut list)?));
+            }
+            false => all.push(program),
+        }
+    }
+    Ok(all)
+}
+
+/// Returns a program for each module, from libtest's list of tests.
+fn modules(group: &Program, list: &str) -> Vec<Program> {
+    let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let module = test.split_once("::").map_or(test, |(module, _)| module);
+        modules.entry(module).or_default().push(test.to_owned());
+    }
+    let package = group.name.split(' ').next().unwrap_or_default();
+    let one = |(module, tests)| Program {
+        name: format!("{package} {module}"),
+        path: group.path.clone(),
+        folder: group.folder.clone(),
+        tests,
+    };
+    modules.into_iter().map(one).collect()
 }
 
 fn program_of(line: &str) -> Option<Program> {
@@ -86,6 +123,7 @@ fn program_of(line: &str) -> Option<Program> {
         name,
         path: message.executable?,
         folder,
+        tests: Vec::new(),
     })
 }
 
@@ -108,5 +146,27 @@ mod tests {
         assert_eq!(program_of(&line("bin", false)), None, "the product itself");
         assert_eq!(program_of(r#"{"reason":"build-finished","success":true}"#), None);
         assert_eq!(program_of("noise"), None);
+    }
+
+    #[test]
+    fn a_group_becomes_its_modules() {
+        let group = Program {
+            name: "cli local".to_owned(),
+            path: PathBuf::from("/t/local-1"),
+            folder: PathBuf::from("/w/crates/cli"),
+            tests: Vec::new(),
+        };
+        let list = "mirror::moves::one: test\nattack::a: test\nmirror::two: test\nattack::b: benchmark\n\n";
+        let found: Vec<_> = modules(&group, list)
+            .into_iter()
+            .map(|program| (program.name, program.tests))
+            .collect();
+        let wanted = [
+            ("cli attack", vec!["attack::a"]),
+            ("cli mirror", vec!["mirror::moves::one", "mirror::two"]),
+        ];
+        let wanted =
+            wanted.map(|(name, tests)| (name.to_owned(), tests.iter().map(ToString::to_string).collect()));
+        assert_eq!(found, wanted);
     }
 }

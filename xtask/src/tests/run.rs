@@ -98,7 +98,11 @@ fn run(program: Program, logs: &Path) -> Result<Ran> {
     let log = logs.join(format!("{}.log", program.name.replace(' ', "-")));
     let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let begun = Instant::now();
-    let status = command(&program)
+    let mut command = command(&program);
+    if !program.tests.is_empty() {
+        command.arg("--exact").args(&program.tests);
+    }
+    let status = command
         .stderr(output.try_clone()?)
         .stdout(output)
         .status()

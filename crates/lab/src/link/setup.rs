@@ -1,4 +1,4 @@
-//! Sets up one end: the device, its address and route, and the settings of TCP.
+//! Sets up one end: the device, its address and route, and the settings of TCP and of local sockets.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,11 @@ const DEVICE_QUEUE: u32 = 20_000;
 /// Longest wire time of an offloaded packet, about what TCP's pacing makes by itself. A packet comes out
 /// whole, so it is late by this time.
 const PACKET_TIME: Duration = Duration::from_millis(1);
-/// Returns the largest size of packets of segmentation offload.
+/// Datagrams that wait at a Unix socket: what systemd sets at boot. A new namespace has the kernel's 10,
+/// which smbd's processes fill with messages to each other about changed files: what does not fit waits in
+/// a list that is walked for each message, and 100,000 small files took minutes.
+const UNIX_QUEUE: &str = "512";
+/// Largest size of packets of segmentation offload.
 const OFFLOAD_MAX_BYTES: u64 = 65_536;
 
 /// Creates the device inside a namespace and configures it. Also returns the congestion control.
@@ -36,6 +40,7 @@ pub(super) fn end(
     let made = namespace.run(|| {
         // Address discovery would add packets that no program sends.
         _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        _ = fs::write("/proc/sys/net/unix/max_dgram_qlen", UNIX_QUEUE);
         settings(&spec.tcp)?;
         let tun = device()?;
         ip(&commands(own, other, spec, rate))?;

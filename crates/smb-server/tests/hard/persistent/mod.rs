@@ -1,5 +1,5 @@
 //! Persistent handles over a restart of the server ([MS-SMB2] 3.3.5.9.10, 3.3.5.9.12). The real program is
-//! killed in `crates/cli/tests/serve_persistent.rs`; here a server stops, and another takes its place.
+//! killed in `crates/cli/tests/share/serve_persistent.rs`; here a server stops, and another takes its place.
 
 mod failures;
 mod files;

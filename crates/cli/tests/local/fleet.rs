@@ -1,0 +1,243 @@
+//! `fleet`: several workers on one tree, killed at random; failures and resume; shares.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    self, Compare, Ground, Place, Running, content_same, mixed, odd_names, small_files, text,
+};
+
+/// Returns the folder of the only job that is left.
+fn run_of(place: &Place, catalog: &str) -> PathBuf {
+    let all = fs::read_dir(place.join(catalog)).unwrap();
+    let mut runs: Vec<PathBuf> = all.map(|entry| entry.unwrap().path()).collect();
+    runs.retain(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"run."));
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs.remove(0)
+}
+
+/// Entries of the catalog that only live while somebody works.
+fn nothing_is_left(place: &Place, catalog: &str) {
+    let run = run_of(place, catalog);
+    for folder in ["claims", "stage", "tmp", "tasks"] {
+        let left: Vec<_> = fs::read_dir(run.join(folder)).unwrap().collect();
+        assert!(left.is_empty(), "{folder}: {left:?}");
+    }
+}
+
+#[test]
+fn a_fleet_of_one_copies_like_copy_and_a_second_job_copies_nothing() {
+    let place = Place::new();
+    mixed(&place.folder("src"));
+    odd_names(&place.folder("src/odd"));
+    fs::hard_link(place.join("src/one byte"), place.join("src/deep/again")).unwrap();
+    fs::create_dir(place.join("src/closed")).unwrap();
+    text(&place.join("src/closed/inside"), "x");
+    fs::set_permissions(place.join("src/closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    // The job is not complete.
+    let refused = place.ropeway("fleet").args(["submit", "src", "dst"]).exits(8);
+    assert!(refused.mentions("fleet work"), "{refused}");
+    place.ropeway("fleet").args(["work", "dst"]).ok();
+    Compare::ALL.check(&place.join("src"), &place.join("dst"));
+    nothing_is_left(&place, ".ropeway-fleet-dst");
+    place.ropeway("check").args(["--checksum", "src", "dst"]).ok();
+
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    let worked = place.ropeway("fleet").args(["work", "dst", "--json"]).ok();
+    assert_eq!(worked.of_type("fleet_worker")[0]["files"], 0, "{worked}");
+    let status = place.ropeway("fleet").args(["status", "dst", "--json"]).ok();
+    let status = &status.of_type("fleet_status")[0];
+    assert_eq!(
+        (&status["state"], &status["failed"]),
+        (&"complete".into(), &0.into())
+    );
+    Compare::ALL.check(&place.join("src"), &place.join("dst"));
+}
+
+#[test]
+fn wrong_ends_are_refused() {
+    let place = Place::new();
+    text(&place.folder("src").join("a"), "a");
+    place.ropeway("fleet").args(["work", "dst"]).exits(3);
+    place.ropeway("fleet").args(["status", "dst"]).exits(3);
+    place.ropeway("fleet").args(["submit", "src", "src/dst"]).exits(1);
+    place.ropeway("fleet").args(["submit", "none", "dst"]).exits(3);
+    place
+        .ropeway("fleet")
+        .args(["submit", "src", "none/dst"])
+        .exits(4);
+    text(&place.join("file"), "x");
+    place.ropeway("fleet").args(["submit", "src", "file"]).exits(4);
+    let left = fs::read_dir(place.path()).unwrap();
+    let catalogs = left.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with(".ropeway-fleet")
+    });
+    assert_eq!(catalogs.count(), 0);
+}
+
+#[test]
+fn a_worker_with_another_source_is_refused() {
+    let place = Place::new();
+    small_files(&place.folder("src"), 60, 3);
+    place.folder("empty");
+    place.folder("to/dst/inside");
+    place.ropeway("fleet").args(["submit", "src", "to/dst"]).ok();
+    let work = |source: &str, code| {
+        let run = place
+            .ropeway("fleet")
+            .args(["work", "to/dst", "--source", source]);
+        run.exits(code)
+    };
+    let refused = work("empty", 3);
+    assert!(refused.mentions("not the source of the job"), "{refused}");
+    // The target lies in it, or it in the target.
+    assert!(work("to", 1).mentions("one in the other"));
+    assert!(work("to/dst/inside", 1).mentions("one in the other"));
+    work("src", 0);
+    fs::remove_dir(place.join("to/dst/inside")).unwrap();
+    content_same(&place.join("src"), &place.join("to/dst"));
+}
+
+#[test]
+fn a_catalog_of_another_user_is_refused() {
+    let place = Place::new();
+    text(&place.folder("src").join("a"), "a");
+    support::or_skip!(place.ropeway_as_nobody("fleet"));
+    let catalog = place.folder_of_nobody(".ropeway-fleet-dst");
+    let refused = place.ropeway("fleet").args(["submit", "src", "dst"]).exits(4);
+    assert!(refused.mentions("another user"), "{refused}");
+    fs::remove_dir(&catalog).unwrap();
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = place.ropeway("fleet").args(["work", "dst"]).exits(4);
+    assert!(refused.mentions("another user"), "{refused}");
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o700)).unwrap();
+    place.ropeway("fleet").args(["work", "dst"]).ok();
+}
+
+/// Three workers at a time, each killed after a random moment, over many small files.
+#[test]
+fn workers_that_are_killed_lose_nothing() {
+    let place = Place::in_memory();
+    let files = small_files(&place.folder("src"), 6_000, 5);
+    assert!(files > 0);
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    let mut random = fastrand::Rng::with_seed(11);
+    let worker = || {
+        place
+            .ropeway("fleet")
+            .args(["work", "dst", "--lease", "2s"])
+            .start()
+    };
+    let mut slots: Vec<(Running, Instant)> = Vec::new();
+    let (mut kills, mut finished) = (0, false);
+    while kills < 40 && !finished {
+        while slots.len() < 3 {
+            let life = Duration::from_millis(random.u64(20..700));
+            slots.push((worker(), Instant::now() + life));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        let mut kept = Vec::new();
+        for (mut running, end) in slots {
+            if !running.runs() {
+                // The job is complete: other workers end too.
+                running.wait().assert_code(&[0]);
+                finished = true;
+            } else if Instant::now() > end {
+                running.kill();
+                kills += 1;
+            } else {
+                kept.push((running, end));
+            }
+        }
+        slots = kept;
+    }
+    for (running, _) in slots {
+        running.kill();
+    }
+    place
+        .ropeway("fleet")
+        .args(["resume", "dst", "--lease", "2s"])
+        .ok();
+    Compare::ALL.check(&place.join("src"), &place.join("dst"));
+    let status = place.ropeway("fleet").args(["status", "dst", "--json"]).ok();
+    let status = &status.of_type("fleet_status")[0];
+    assert_eq!(
+        (&status["state"], &status["failed"]),
+        (&"complete".into(), &0.into())
+    );
+    assert_eq!(status["sums"]["files"], 6_000);
+    nothing_is_left(&place, ".ropeway-fleet-dst");
+    println!("{kills} kills");
+}
+
+#[test]
+fn what_failed_is_told_and_tried_again() {
+    let place = Place::new();
+    let source = place.folder_of_nobody("src");
+    text(&source.join("a"), "a");
+    text(&source.join("b"), "b");
+    fs::create_dir(source.join("c")).unwrap();
+    text(&source.join("c/d"), "d");
+    fs::set_permissions(source.join("b"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(source.join("c"), fs::Permissions::from_mode(0o000)).unwrap();
+    place.folder_of_nobody("to");
+    support::or_skip!(place.ropeway_as_nobody("fleet"))
+        .args(["submit", "src", "to/dst"])
+        .ok();
+    let failed = place
+        .ropeway_as_nobody("fleet")
+        .unwrap()
+        .args(["work", "to/dst"])
+        .exits(2);
+    assert!(failed.mentions("resume"), "{failed}");
+    let status = place.ropeway_as_nobody("fleet").unwrap();
+    let status = status.args(["status", "to/dst", "--failures", "--json"]).ok();
+    let paths: Vec<_> = status
+        .of_type("fleet_failure")
+        .iter()
+        .map(|line| line["path"].clone())
+        .collect();
+    assert_eq!(paths, ["b", "c"], "{status}");
+    fs::set_permissions(source.join("b"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(source.join("c"), fs::Permissions::from_mode(0o755)).unwrap();
+    place
+        .ropeway_as_nobody("fleet")
+        .unwrap()
+        .args(["resume", "to/dst"])
+        .ok();
+    content_same(&source, &place.join("to/dst"));
+    let top = place
+        .ropeway_as_nobody("fleet")
+        .unwrap()
+        .args(["top", "to/dst"])
+        .ok();
+    assert!(
+        top.out.contains("complete") && top.out.contains("failed   0"),
+        "{top}"
+    );
+}
+
+#[test]
+fn a_share_is_the_target_and_the_source() {
+    let ground = ropeway_peers::or_skip!(Ground::start());
+    small_files(&ground.place.folder("src"), 400, 3);
+    let target = ground.url("data/dst");
+    ground.run("fleet").args(["submit", "src", &target]).ok();
+    let other = ground
+        .run("fleet")
+        .args(["work", &target, "--lease", "4s"])
+        .start();
+    ground.run("fleet").args(["work", &target, "--lease", "4s"]).ok();
+    other.wait().assert_code(&[0]);
+    content_same(&ground.place.join("src"), &ground.behind("data/dst"));
+    ground.run("check").args(["--checksum", "src", &target]).ok();
+
+    ground.run("fleet").args(["submit", &target, "back"]).ok();
+    ground.run("fleet").args(["work", "back"]).ok();
+    content_same(&ground.place.join("src"), &ground.place.join("back"));
+}
