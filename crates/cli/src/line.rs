@@ -86,7 +86,9 @@ impl LineReport {
         let info = &self.info.info;
         if !self.sends() {
             let share = info.disorder().unwrap_or(0.0) * 100.0;
-            return format!(" ({share:.1} % received out of order); BBR at the server would help");
+            return format!(
+                " ({share:.1} % received out of order); BBR at the server would help, if it is not in use"
+            );
         }
         let share = info.loss().unwrap_or(0.0) * 100.0;
         let own = self.info.congestion.as_deref().unwrap_or("TCP");
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(read.bottleneck(Some(Limit::Source), SLOW), Some(Limit::Loss));
         assert_eq!(
             read.explanation(),
-            " (12.0 % received out of order); BBR at the server would help"
+            " (12.0 % received out of order); BBR at the server would help, if it is not in use"
         );
         assert_eq!(read.summary().segments_out_of_order, 12_000);
     }

@@ -156,8 +156,14 @@ impl Handle {
 /// Returns the input of a private control with this body.
 pub(crate) fn input_of(operation: PrivateOperation, body: &[u8]) -> Vec<u8> {
     let mut input = Vec::with_capacity(PRIVATE_HEADER_LEN + body.len());
-    PrivateMessage::new(operation, body).encode(&mut Writer::new(&mut input));
+    begin_input(operation, &mut input);
+    input.extend_from_slice(body);
     input
+}
+
+/// Begins the input of a private control. The body follows.
+pub(crate) fn begin_input(operation: PrivateOperation, input: &mut Vec<u8>) {
+    PrivateMessage::new(operation, &[]).encode(&mut Writer::new(input));
 }
 
 /// Returns the body of the reply to a private control.

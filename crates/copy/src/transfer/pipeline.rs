@@ -9,27 +9,27 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::job::root::JobRoot;
 
 /// Payload and number of blocks of each class, in addition to the pool of the job (1 MiB). 256
-/// files of 64 KiB are 16 MiB in flight, 5 of 4 MiB are 20: each is more than twice what a line of
-/// 622 Mbit/s and 75 ms holds (5.8 MB). On a lossy line as much again waits for what is sent again. Slots that
-/// are never used cost nothing. A file of less than 4 KiB takes a tiny block or, below 512 bytes, a part of a
-/// page: that many are under way on a long line. 1280 files of 10 KB are what 1 Gbit/s and 100 ms hold (12.5 MB).
+/// files of 64 KiB are 16 MiB in flight, 8 of 4 MiB are 32: each is more than twice what a line of
+/// 622 Mbit/s and 75 ms holds (5.8 MB). On a line of 1 Gbit/s and 100 ms (12.5 MB) that loses 1 % of its
+/// segments twice as much again waits for what is sent again, in both directions. Slots that are never used
+/// cost nothing. A file of less than 4 KiB takes a tiny block or, below 512 bytes, a part of a page.
 const PACKED: (usize, usize) = (512, IN_FLIGHT_MAX);
 const TINY: (usize, usize) = (4096, IN_FLIGHT_MAX);
-const LITTLE: (usize, usize) = (16 << 10, 1792);
+const LITTLE: (usize, usize) = (16 << 10, IN_FLIGHT_MAX);
 const SMALL: (usize, usize) = (68 << 10, 256);
 const MIDDLE: (usize, usize) = ((4 << 20) + 4096, 10);
 /// Bytes in front of a packed block: enough for the header of a READ, even a sealed one. A longer one is
 /// copied.
 const PACKED_HEADROOM: usize = 512;
-/// Bytes in all blocks at once, in pages: five files of 4 MiB and some small ones. With the 26 MiB of
-/// streams of larger files, the heap and the code, the process stays below 64 MiB with tiny files. With files of
-/// 10 KB, or of some MB, on a line of 1 Gbit/s and 100 ms that loses 1 % it took 72 MiB, and 25 of code.
-const ROOM: usize = 21 << 20;
+/// Bytes in all blocks at once, in pages: eight files of 4 MiB and some small ones. With 21 MiB instead, files
+/// of 10 KB took half as long again on a line of 1 Gbit/s and 100 ms that loses 1 %. With tiny files, which
+/// take little of it, the process stays below 64 MiB.
+const ROOM: usize = 36 << 20;
 /// On a long line: memory of all blocks, used or free, above which free ones of other classes
-/// return theirs. A guess: a third more than [`ROOM`]. While streams of larger files hold as much
+/// return theirs. A guess: as much as [`ROOM`]. While streams of larger files hold as much
 /// by themselves, no free block keeps its memory. A file of 4 MiB then takes up to 10 ms of page
 /// faults, and 50 ms of such a line.
-const RESIDENT_MAX: usize = 28 << 20;
+const RESIDENT_MAX: usize = ROOM;
 /// Bytes of one permit of [`ROOM`].
 const UNIT: usize = 4096;
 /// Largest number of files under way, whatever a tree wants. A guess.

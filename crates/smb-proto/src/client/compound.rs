@@ -50,6 +50,9 @@ pub struct Operation {
     pub flags: HeaderFlags,
     /// The encoded body. Its offsets count the 64 bytes of the header that precede it.
     pub body: Vec<u8>,
+    /// Whether the body is dropped once the request is built, and so missing when the operation comes back:
+    /// for a long one whose caller keeps what it consists of.
+    pub forget_body: bool,
     /// The data of a WRITE. It follows the body.
     pub payload: Option<Block>,
     /// The block for the data of a READ. It must hold at least the length that the body asks for.
@@ -67,6 +70,7 @@ impl Operation {
             tree,
             flags: HeaderFlags::default(),
             body,
+            forget_body: false,
             payload: None,
             receive: None,
             response_max: 0,
@@ -168,7 +172,8 @@ pub enum Event {
     Dropped {
         /// The compound.
         ticket: Ticket,
-        /// The operations as submitted. The payload of an operation that was sent is missing if it
+        /// The operations as submitted. A body that was sent is missing if
+        /// [`forget_body`](Operation::forget_body) is set. The payload of an operation that was sent is missing if it
         /// was sealed in place and another handle to its block still exists, such as an undropped
         /// [`super::Part`].
         operations: Vec<Operation>,

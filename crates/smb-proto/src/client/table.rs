@@ -84,6 +84,21 @@ pub(super) struct Slot {
     pub(super) loan: Option<LoanId>,
 }
 
+impl Slot {
+    /// Returns the slot of an operation whose request is built.
+    pub(super) fn sent(id: MessageId, mut operation: Operation) -> Self {
+        if operation.forget_body {
+            operation.body = Vec::new();
+        }
+        Self {
+            id,
+            operation,
+            reply: None,
+            loan: None,
+        }
+    }
+}
+
 /// A compound that was sent.
 #[derive(Debug)]
 pub(super) struct SentCompound {

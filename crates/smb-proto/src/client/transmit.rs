@@ -262,12 +262,7 @@ impl Connection {
             if payload.is_none() {
                 payload = operation.payload.take().map(|block| (index, block));
             }
-            slots.push(Slot {
-                id: bought.id,
-                operation,
-                reply: None,
-                loan: None,
-            });
+            slots.push(Slot::sent(bought.id, operation));
         }
         let sent = SentCompound {
             open: related.len(),
