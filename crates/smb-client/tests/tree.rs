@@ -104,6 +104,29 @@ async fn a_file_opened_alone_has_no_other_writer() {
     drop(alone);
 }
 
+/// What was removed needs no flush, and cannot be opened for one while another client still has it open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_file_that_others_have_open_is_not_flushed() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Smbd::builder().user("alice", "secret");
+    let smbd = or_skip!(builder.share(Share::new("data", folder.path())).start());
+    let (one, other) = (connect(&smbd).await, connect(&smbd).await);
+    let (one, other) = (tree(&one, "data", "").await, tree(&other, "data", "").await);
+    let pool = Pool::new(4096, 1);
+    let mut block = pool.get().await;
+    block.capacity_mut()[..5].copy_from_slice(b"bytes");
+    block.set_len(5);
+    let writing = OpenOptions::write(Create::New, CacheMode::Keep);
+    let file = one.open(&path("f"), writing).await.unwrap();
+    file.write_at(block.freeze(), 0).await.unwrap();
+    drop(file);
+    let reading = OpenOptions::read(CacheMode::Keep);
+    let reader = other.open(&path("f"), reading).await.unwrap();
+    one.remove_file(&path("f")).await.unwrap();
+    one.sync().await.unwrap();
+    drop(reader);
+}
+
 async fn copy(source: Arc<dyn Tree>, target: Arc<dyn Tree>, to: &str, durability: Durability) {
     let options = Options {
         durability,

@@ -337,7 +337,7 @@ impl Python {
     }
 
     fn said(&self, served: &Served, words: &[&str]) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/tree.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/share/interop/tree.py");
         let address = served.address();
         let mut command = Command::new(&self.program);
         command

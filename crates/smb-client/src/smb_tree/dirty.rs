@@ -103,6 +103,12 @@ impl DirtyFiles {
         files.forgotten || files.at(path).next().is_some()
     }
 
+    /// Returns the files at a path, for [`clean`](Self::clean) once they are removed: there may be a new one
+    /// at the path then.
+    pub(crate) fn at(&self, path: &RelPath) -> Vec<Ticket> {
+        self.lock().at(path).collect()
+    }
+
     /// Forgets a file that was removed.
     pub fn forget(&self, path: &RelPath) {
         let mut files = self.lock();

@@ -378,6 +378,7 @@ impl Inner {
             true => CreateOptions::DIRECTORY_FILE,
             false => CreateOptions::NON_DIRECTORY_FILE,
         };
+        let unflushed = self.dirty.at(path);
         let mut removed = self.delete(&text, &open).await;
         match removed.as_ref().err().and_then(ClientError::status) {
             // A read-only file ([MS-FSA] 2.1.5.15.3).
@@ -396,6 +397,8 @@ impl Inner {
             _ => {}
         }
         if removed.is_ok() {
+            // It cannot be opened any more, while somebody else still has it open.
+            unflushed.into_iter().for_each(|ticket| self.dirty.clean(ticket));
             // The name disappears with the last handle, and one of ours may still be closing.
             self.wait_for_closes().await;
         }

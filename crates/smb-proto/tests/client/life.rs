@@ -289,6 +289,27 @@ fn a_lost_channel_makes_earlier_requests_outdated() {
     }
 }
 
+/// A caller that keeps what a body consists of gets it back only if it was not sent.
+#[test]
+fn a_body_may_be_forgotten_once_it_is_sent() {
+    let mut ways = ways().into_iter();
+    let (config, setup) = ways.find(|(_, setup)| setup.dialect >= Dialect::Smb300).unwrap();
+    for is_sent in [true, false] {
+        let (mut world, _) = two_channels(&config, &setup);
+        let mut write = world.write(FILE, 0, 3000).unwrap();
+        write.forget_body = true;
+        world.submit(Compound::one(write), vec![Kind::Write(0, 3000)]);
+        if is_sent {
+            drop(world.client.poll_transmit());
+        }
+        world.client.closed();
+        let Some(Event::Dropped { operations, sent, .. }) = world.client.poll_event() else {
+            panic!("the write is given back");
+        };
+        assert_eq!((sent, operations[0].body.is_empty()), (is_sent, is_sent));
+    }
+}
+
 fn third_channel(first: &World, config: &Config, setup: &Setup) -> World {
     let mut third = World::new(config.clone(), setup.clone());
     third.peer.master = first.peer.master.clone();
