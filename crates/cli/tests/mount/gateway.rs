@@ -2,15 +2,15 @@
 //! them that can be cut.
 
 use std::fs;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::line::Line;
 use crate::support::{
-    PASSWORD, Place, Running, Served, can_mount, content_same, detach, needs, or_skip, patterned, text,
-    wait_until,
+    PASSWORD, Place, Running, Served, can_mount, content_same, credentials, detach, needs, or_skip,
+    patterned, text, wait_until,
 };
 
 /// Far longer than anything below takes.
@@ -28,7 +28,7 @@ impl Gateway {
     fn start(flags: &[&str]) -> Self {
         let far = Served::start(&[]);
         let line = Line::to(far.address());
-        let near = near(&line, flags);
+        let near = line.gateway(flags);
         Self { near, far, line }
     }
 
@@ -67,23 +67,6 @@ impl Gateway {
         self.near.stop();
         self.far.stop();
     }
-}
-
-/// Starts a gateway to the server at the end of a line.
-fn near(line: &Line, flags: &[&str]) -> Served {
-    let url = format!("smb://ann@{}/data", line.address());
-    let place = Place::in_memory();
-    let login = credentials(&place);
-    let flags: Vec<&str> = ["--credentials", &login].iter().chain(flags).copied().collect();
-    Served::serving(place, Path::new(&url), &flags)
-}
-
-/// Writes the login at the far server to a file, and returns its path.
-fn credentials(place: &Place) -> String {
-    let path = place.join(".login");
-    text(&path, &format!("username=ann\npassword={PASSWORD}\n"));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    path.display().to_string()
 }
 
 fn near_file(gateway: &Gateway, name: &str, size: u64) -> PathBuf {
@@ -232,9 +215,9 @@ fn what_one_client_has_read_the_next_one_reads_from_the_cache() {
     // A file that has just changed is not kept yet.
     assert!(wait_until(PATIENCE, || is_cheap(&gateway)));
     // The cache is still there after a restart.
-    let next = near(&gateway.line, &[]);
+    let next = gateway.line.gateway(&[]);
     std::mem::replace(&mut gateway.near, next).stop();
-    let again = near(&gateway.line, &["--boost", &cache]);
+    let again = gateway.line.gateway(&["--boost", &cache]);
     std::mem::replace(&mut gateway.near, again).stop();
     assert!(is_cheap(&gateway));
     // What changes at the far end is read there.
@@ -247,7 +230,7 @@ fn what_one_client_has_read_the_next_one_reads_from_the_cache() {
 #[test]
 fn a_far_server_that_is_away_is_reported() {
     let place = Place::in_memory();
-    let login = credentials(&place);
+    let login = credentials(&place.join(".login"));
     let serve = |url: &str, login: &str| {
         let flags = [
             "--listen",

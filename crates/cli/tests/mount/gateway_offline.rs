@@ -3,7 +3,6 @@
 //! while it is cut.
 
 use std::fs::{self, FileTimes};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
@@ -11,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::line::Line;
 use crate::support::{
-    Finished, Ground, PASSWORD, Place, Running, Served, can_mount, content_same, detach, needs, or_skip,
-    patterned, text, wait_until,
+    Finished, Ground, PASSWORD, Place, Running, Served, can_mount, content_same, credentials, detach, needs,
+    or_skip, patterned, text, wait_until,
 };
 
 /// Far longer than anything below takes.
@@ -58,7 +57,7 @@ impl Gateway {
         });
         let (flash, cache) = cache();
         let place = Place::in_memory();
-        let login = credentials(&place);
+        let login = credentials(&place.join(".login"));
         let url = format!("smb://ann@{}/data", line.address());
         let given = [
             "--credentials",
@@ -182,14 +181,6 @@ fn cache() -> (Place, String) {
     let boost = flash.ropeway("boost");
     boost.args(["create", &cache, "--size", "128M"]).ok();
     (flash, cache)
-}
-
-/// Writes the login at the far server to a file, and returns its path.
-fn credentials(place: &Place) -> String {
-    let path = place.join(".login");
-    text(&path, &format!("username=ann\npassword={PASSWORD}\n"));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    path.display().to_string()
 }
 
 /// Fills a far server with what is read below.

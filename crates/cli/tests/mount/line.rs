@@ -5,11 +5,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use crate::support::{Place, Served, credentials};
 
 /// Bytes that a connection carries at once, at most.
 const PIECE: usize = 64 << 10;
@@ -61,13 +64,11 @@ impl State {
 
 impl Line {
     /// Makes a line to a server.
-    #[allow(dead_code, reason = "not every test program has such a line")]
     pub(crate) fn to(server: SocketAddr) -> Self {
         Self::with_queue(server, 0)
     }
 
     /// Makes a line whose routers keep up to 16 MiB of each connection.
-    #[allow(dead_code, reason = "not every test program has such a line")]
     pub(crate) fn long_queue_to(server: SocketAddr) -> Self {
         Self::with_queue(server, (16 << 20) / PIECE)
     }
@@ -98,30 +99,35 @@ impl Line {
         Self { address, state }
     }
 
+    /// Starts a gateway to the server.
+    pub(crate) fn gateway(&self, flags: &[&str]) -> Served {
+        let url = format!("smb://ann@{}/data", self.address);
+        let place = Place::in_memory();
+        let login = credentials(&place.join(".login"));
+        let flags: Vec<&str> = ["--credentials", &login].iter().chain(flags).copied().collect();
+        Served::serving(place, Path::new(&url), &flags)
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns the bytes delivered so far, in both directions.
-    #[allow(dead_code, reason = "not every test program counts them")]
     pub(crate) fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::SeqCst)
     }
 
     /// Makes the line slow, or fast again: 0.
-    #[allow(dead_code, reason = "not every test program has a slow line")]
     pub(crate) fn limit(&self, bytes_per_s: u64) {
         self.state.rate.store(bytes_per_s, Ordering::SeqCst);
     }
 
     /// Cuts the line.
-    #[allow(dead_code, reason = "not every test program cuts it")]
     pub(crate) fn cut(&self) {
         self.state.stopped.lock().unwrap().all = true;
     }
 
     /// Holds what the connections of now have under way. New ones pass.
-    #[allow(dead_code, reason = "not every test program holds something")]
     pub(crate) fn hold(&self) {
         let mut stopped = self.state.stopped.lock().unwrap();
         stopped.below = stopped.next;

@@ -4,14 +4,14 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::line::Line;
 use crate::support::{
-    PASSWORD, Place, Served, Volume, can_mount, content_same, detach, needs, or_skip, text, wait_until,
+    PASSWORD, Place, Served, Volume, can_mount, content_same, credentials, detach, needs, or_skip, wait_until,
 };
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ impl Gateway {
         flash.ropeway("boost").args(create).ok();
         let far = Served::start(&[]);
         let line = line(far.address());
-        let near = near(&line, &["--boost", &cache, "--write-back"]);
+        let near = line.gateway(&["--boost", &cache, "--write-back"]);
         Self {
             near,
             far,
@@ -70,7 +70,7 @@ impl Gateway {
             .into_iter()
             .chain(flags.iter().copied())
             .collect();
-        self.near = near(&self.line, &flags);
+        self.near = self.line.gateway(&flags);
     }
 
     fn smbclient(&self, commands: &str) -> Output {
@@ -151,21 +151,6 @@ impl Gateway {
         self.near.stop();
         self.far.stop();
     }
-}
-
-fn near(line: &Line, flags: &[&str]) -> Served {
-    let url = format!("smb://ann@{}/data", line.address());
-    let place = Place::in_memory();
-    let login = credentials(&place);
-    let flags: Vec<&str> = ["--credentials", &login].iter().chain(flags).copied().collect();
-    Served::serving(place, Path::new(&url), &flags)
-}
-
-fn credentials(place: &Place) -> String {
-    let path = place.join(".login");
-    text(&path, &format!("username=ann\npassword={PASSWORD}\n"));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    path.display().to_string()
 }
 
 /// Names in the far folder, except the server's own.
@@ -412,7 +397,7 @@ fn an_end_with_a_backlog_says_what_is_left() {
     );
     // Another share is not served over this backlog, and nothing is harmed.
     let place = Place::in_memory();
-    let login = credentials(&place);
+    let login = credentials(&place.join(".login"));
     let other = place
         .ropeway("serve")
         .args([
@@ -440,7 +425,7 @@ fn an_end_with_a_backlog_says_what_is_left() {
 }
 
 fn near_of(gateway: &Gateway) -> Served {
-    near(&gateway.line, &["--boost", &gateway.cache, "--write-back"])
+    gateway.line.gateway(&["--boost", &gateway.cache, "--write-back"])
 }
 
 #[test]

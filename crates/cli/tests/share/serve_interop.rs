@@ -10,13 +10,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    PASSWORD, Served, assert_listing, case_twins, content_same, file, interop, odd_tree, or_skip, program,
-    same_as_seen, seen_listing,
+    PASSWORD, Served, assert_listing, case_twins, content_same, credentials, file, interop, odd_tree,
+    or_skip, program, same_as_seen, seen_listing,
 };
 use serde_json::Value;
 
@@ -113,8 +112,7 @@ impl Smbclient {
 
     fn command(&self, served: &Served, commands: &str) -> Command {
         let secret = served.place.join(".smbclient");
-        fs::write(&secret, format!("username=ann\npassword={PASSWORD}\n")).unwrap();
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        credentials(&secret);
         let mut command = Command::new(&self.program);
         command
             .args(["--configfile", "/dev/null", "--port"])

@@ -4,11 +4,10 @@
 #![cfg(feature = "smb1")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    self, PASSWORD, Place, Served, content_same, file, mixed, one_line_and_a_hint, or_skip, program, text,
+    self, Place, Served, content_same, credentials, file, mixed, one_line_and_a_hint, or_skip, program, text,
 };
 use ropeway_peers::{Dissection, PeerError, Recorder};
 use serde_json::Value;
@@ -17,8 +16,7 @@ use serde_json::Value;
 fn smbclient(served: &Served, arguments: &[&str]) -> Result<(bool, String), String> {
     let smbclient = program("smbclient").ok_or("smbclient is not installed")?;
     let secret = served.place.join(".smbclient");
-    fs::write(&secret, format!("username=ann\npassword={PASSWORD}\n")).unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    credentials(&secret);
     let output = Command::new("timeout")
         .arg("90")
         .arg(smbclient)

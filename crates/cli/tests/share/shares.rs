@@ -5,7 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{
-    Ground, PASSWORD, Place, Run, content_same, mixed, no_temporaries, one_line_and_a_hint, patterned, text,
+    Ground, Place, Run, content_same, credentials, mixed, no_temporaries, one_line_and_a_hint, patterned,
+    text,
 };
 use ropeway_peers::{ClosedPort, Share, or_skip};
 
@@ -395,8 +396,7 @@ fn a_password_comes_from_a_file_too() {
     let ground = or_skip!(Ground::start());
     text(&ground.behind("data/file"), "content");
     let file = ground.place.join("credentials");
-    text(&file, &format!("username=ann\npassword={PASSWORD}\n"));
-    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    credentials(&file);
     let ls = ground.place.ropeway("ls").arg("--credentials").arg(&file);
     assert_eq!(ls.arg(ground.url("data")).ok().out, "file\n");
     // The file gives the user too.

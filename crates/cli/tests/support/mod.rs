@@ -33,7 +33,7 @@ pub(crate) use mounted::{Mounted, MountedShare, can_mount, detach, is_mounted, u
 pub(crate) use ropeway_peers::program;
 pub(crate) use run::{Finished, NOBODY, Place, Run, Running, binary};
 pub(crate) use served::{
-    Served, assert_listing, case_twins, odd_tree, same_as_seen, seen_listing, seen_name,
+    Served, assert_listing, case_twins, credentials, odd_tree, same_as_seen, seen_listing, seen_name,
 };
 pub(crate) use snapshot::{Entry, Snapshot, snapshot};
 pub(crate) use tmux::Tmux;

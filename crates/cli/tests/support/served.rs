@@ -123,6 +123,13 @@ impl Served {
 }
 
 /// Finds the address in a complete line such as `smb://ann@127.0.0.1:4450/data`.
+/// Writes the login of the user to a file that nobody else may read, and returns its path.
+pub(crate) fn credentials(path: &Path) -> String {
+    fs::write(path, format!("username=ann\npassword={PASSWORD}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.display().to_string()
+}
+
 fn address(text: &str) -> Option<SocketAddr> {
     let whole = &text[..=text.rfind('\n')?];
     let place = whole.lines().find_map(|line| line.strip_prefix("smb://ann@"))?;

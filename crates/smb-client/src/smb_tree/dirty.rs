@@ -111,11 +111,7 @@ impl DirtyFiles {
 
     /// Forgets a file that was removed.
     pub fn forget(&self, path: &RelPath) {
-        let mut files = self.lock();
-        let tickets: Vec<_> = files.at(path).collect();
-        for ticket in tickets {
-            files.remove(ticket);
-        }
+        self.at(path).into_iter().for_each(|ticket| self.clean(ticket));
     }
 
     /// Follows a rename of a node, and of all below it.
