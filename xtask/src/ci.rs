@@ -313,6 +313,9 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
             "ropeway-smb-client",
             "-p",
             "ropeway-cli",
+            // Turns on the features of other crates that the first two have, so that these are checked once.
+            "-p",
+            "xtask",
             "--no-default-features",
             "--all-targets",
         ],

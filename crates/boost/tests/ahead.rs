@@ -1,19 +1,17 @@
 //! Prefetching: what is used in the same order again is there before it is asked for, what cannot be
 //! predicted costs little, and what was learned is kept.
 
-mod support;
-
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{SETTLE, boost_with};
 use ropeway_boost::{Boost, BoostOptions, BoostStore, share_id};
 use ropeway_cache::SimulatedDevice;
 use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_vfs::store::{Access, Node, NodeOpen, Store as _};
 use ropeway_vfs::{RelPath, caller};
-use support::{SETTLE, boost_with};
 
 const BLOCK: u64 = 64 << 10;
 

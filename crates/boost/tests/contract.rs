@@ -1,18 +1,16 @@
 //! The common contract of stores, kept with a cache in front of a local folder whose device fails,
 //! hangs and comes back.
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::support::{SETTLE, boost, compare, disturb};
 use ropeway_boost::{Boost, BoostStore, share_id};
 use ropeway_cache::SimulatedDevice;
 use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_vfs::contract::store::{Abilities, check_store, model};
-use support::{SETTLE, boost, compare, disturb};
 
 fn boosted(folder: &Path, boost: &Boost) -> BoostStore {
     let store = LocalStore::open(folder, &StoreOptions::default()).expect("the folder opens");

@@ -1,11 +1,6 @@
 //! The common contract of stores and random operations beside a model, kept with a cache in front
 //! of shares of our server and of smbd, while the cache's device fails, hangs and comes back.
 //! `ROPEWAY_STORE_ROUNDS` sets the number of rounds.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "../../smb-server/tests/hard/serve.rs"]
-mod serve;
-mod support;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::serve::Serve;
+use crate::support::{boost, compare, disturb};
 use ropeway_boost::{Boost, BoostStore, share_id};
 use ropeway_cache::SimulatedDevice;
 use ropeway_peers::{PeerError, Share, Smbd, or_skip};
 use ropeway_smb_client::{Client, ClientOptions, Endpoint, Login, SmbStore, SmbStoreOptions};
 use ropeway_vfs::contract::store::{Abilities, check_store, model};
 use ropeway_vfs::store::Store;
-use support::{boost, compare, disturb};
 use tokio::runtime::Runtime;
 
 const OUR_SERVER: Abilities = Abilities {
@@ -39,9 +35,6 @@ const ROUNDS: usize = 8;
 /// After this time the store keeps nothing older, so that a file which was written is cached again:
 /// the slack of `SmbStore`, and some time for slow machines.
 const MEMORY: Duration = Duration::from_millis(1150);
-
-/// `serve` logs nothing here.
-fn log() {}
 
 /// A folder that a server shares, and what clients need.
 struct Bench {
@@ -124,14 +117,14 @@ impl Bench {
 #[test]
 fn a_boosted_share_of_our_server_keeps_the_contract() {
     let folder = tempfile::tempdir().unwrap();
-    let serve = serve::Serve::start(folder.path());
+    let serve = Serve::start(folder.path());
     Bench::new(serve.address, folder.path(), OUR_SERVER).keeps_the_contract();
 }
 
 #[test]
 fn random_operations_on_a_boosted_share_of_our_server_agree_with_a_model() {
     let folder = tempfile::tempdir().unwrap();
-    let serve = serve::Serve::start(folder.path());
+    let serve = Serve::start(folder.path());
     Bench::new(serve.address, folder.path(), OUR_SERVER).agrees_with_a_model(1);
 }
 

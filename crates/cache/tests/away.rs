@@ -1,6 +1,5 @@
 //! A device that goes away again and again under concurrent readers: removed, read-only, full, cut
 //! short or stalled, by seed. `ROPEWAY_CACHE_AWAY=1000` runs a thousand times (default: 60).
-#![allow(missing_docs, clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 use std::fs::{File, OpenOptions};
 use std::io;

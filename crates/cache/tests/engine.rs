@@ -1,12 +1,9 @@
 //! The cache as its users see it, on simulated devices and on files.
-#![allow(missing_docs)]
-
-mod crashes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crashes::{clock, file_key};
+use crate::crashes::{clock, file_key};
 use ropeway_cache::{
     Cache, Clock, Config, Error, Faults, FileDevice, Hint, Key, Opened, SimulatedDevice, Version, Writer,
 };

@@ -1,6 +1,5 @@
 //! Work in the background looks at the index in pieces, and others use the cache in between: files
 //! are forgotten and checkpoints written while threads insert and look up.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;

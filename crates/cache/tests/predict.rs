@@ -1,9 +1,6 @@
 //! Predictions on recorded and on made-up traces.
-#![allow(missing_docs)]
 
-mod replay;
-
-use replay::{Learned, Nothing, S3Fifo, SIZES, Tally, Trace, hit_ratio, load, replay};
+use crate::replay::{Learned, Nothing, S3Fifo, SIZES, Tally, Trace, hit_ratio, load, replay};
 use ropeway_cache::predict::Source;
 use ropeway_cache::replay::Reference;
 

@@ -1,5 +1,4 @@
 //! What is learned: how it is saved, how it is forgotten.
-#![allow(missing_docs)]
 
 use proptest::prelude::*;
 use ropeway_cache::predict::{Block, DecodeError, Found, Moment, Program, Superfetch, VERSION};

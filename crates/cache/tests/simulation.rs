@@ -1,7 +1,6 @@
 //! Crashes by seed. `examples/crash.rs` runs more of them.
-#![allow(missing_docs)]
 
-mod crashes;
+use crate::crashes;
 
 #[test]
 fn no_crash_yields_a_wrong_byte() {

@@ -1,9 +1,6 @@
 //! Hit ratios on recorded traces, beside reference policies.
-#![allow(missing_docs)]
 
-mod replay;
-
-use replay::{SIZES, hit_ratio, load, ours, references};
+use crate::replay::{SIZES, hit_ratio, load, ours, references};
 
 /// The references must give the figures that were published with the traces, or the replay is wrong.
 #[test]

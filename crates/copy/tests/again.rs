@@ -1,8 +1,5 @@
 //! Second runs with an end that is far away: where nothing changed, little is asked and nothing is set.
 
-#![allow(clippy::unwrap_used)]
-mod counted;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +10,7 @@ use ropeway_vfs::event::Event;
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::{Capabilities, End, ErrorKind, MetadataChange, RelPath, Timestamp, Tree, Xattr};
 
-use counted::Counted;
+use crate::counted::Counted;
 
 const FOLDERS: usize = 60;
 const FILES: usize = 50;

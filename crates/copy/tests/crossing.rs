@@ -1,6 +1,5 @@
 //! Jobs with an end that is far away: small files in one call each, many under way.
 
-#![allow(clippy::unwrap_used)]
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Changed files between trees in memory of which one is a far end: what crosses the line, and what
 //! lies cost.
 
-#![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 
 use ropeway_block::Pool;

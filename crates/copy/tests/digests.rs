@@ -1,9 +1,6 @@
 //! Second runs with a far end that has digests of its folders: the same happens as without, and folders that
 //! are equal are not listed.
 
-#![allow(clippy::unwrap_used)]
-mod counted;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +10,7 @@ use ropeway_vfs::decorate::trace::Traced;
 use ropeway_vfs::memory::MemoryTree;
 use ropeway_vfs::{Capabilities, End, Kind, MetadataChange, RelPath, Timestamp, Tree};
 
-use counted::Counted;
+use crate::counted::Counted;
 
 const FOLDERS: usize = 12;
 const FILES: usize = 5;

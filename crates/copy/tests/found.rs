@@ -17,7 +17,6 @@ mod leftovers;
 mod names;
 #[path = "found/open_nodes.rs"]
 mod open_nodes;
-mod simulate;
 #[path = "found/whole.rs"]
 mod whole;
 

@@ -1,7 +1,5 @@
 //! Copies to a server whose requests and replies get lost at random, by seed.
 
-#![allow(clippy::unwrap_used)]
-
 use std::sync::Arc;
 
 use ropeway_copy::{JobSpec, Options, RuntimeClock, Verification};

@@ -1,6 +1,5 @@
 //! Jobs between trees in memory: semantics without a disk, in virtual time.
 
-#![allow(clippy::unwrap_used)]
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

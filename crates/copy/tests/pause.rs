@@ -1,6 +1,5 @@
 //! Pauses and rates that a running job gets, in virtual time.
 
-#![allow(clippy::unwrap_used)]
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Power cuts, and clocks that are set back, between trees in memory: whatever a later run trusts
 //! must be there.
 
-#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
-
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

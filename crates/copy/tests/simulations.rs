@@ -1,6 +1,6 @@
 //! Simulated jobs by seed: some of them here, 20,000 in CI, and seeds that once broke a promise.
 
-mod simulate;
+use crate::simulate;
 
 /// Number of seeds of this test, unless `ROPEWAY_SEEDS` is set.
 const SEEDS: u64 = 150;

@@ -1,6 +1,5 @@
 //! Jobs with an end that stops answering, in virtual time.
 
-#![allow(clippy::unwrap_used)]
 use std::sync::Arc;
 use std::time::Duration;
 

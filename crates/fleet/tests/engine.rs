@@ -1,7 +1,5 @@
 //! A worker with the real copy engine over local folders, with faults at one node.
 
-#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Simulated fleets by seed; `examples/fleets.rs` runs more of them, and breaks rules on purpose.
 
-mod simulate;
+use crate::simulate;
 
 #[test]
 fn nothing_is_lost_and_nothing_stale_is_committed() {

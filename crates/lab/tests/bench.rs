@@ -1,7 +1,5 @@
 //! Whole runs of `bench` on a folder and on a tree in memory, without any figure that depends on time.
 
-#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt as _;

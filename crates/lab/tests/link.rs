@@ -1,7 +1,5 @@
 //! Real links between real TCP stacks. Needs root, or a user namespace and a TUN device open to all.
 
-#![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -1,14 +1,10 @@
 //! Batches of small files between two local trees.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{block_on, is_root, name, path, random_bytes, tree};
+use crate::common::{block_on, is_root, name, path, random_bytes, tree};
 use ropeway_local::{IoEngine, LocalTree};
 use ropeway_vfs::HashAlgorithm;
 use ropeway_vfs::{

@@ -1,9 +1,8 @@
 //! The contract of trees on a real folder, with each engine.
 
-mod common;
-
 use std::cell::RefCell;
 
+use crate::common;
 use ropeway_block::Pool;
 use ropeway_vfs::{Tree, contract};
 

@@ -1,13 +1,9 @@
 //! Data of open files: both engines against memory, dropped futures, direct I/O, the page cache.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use common::{block, block_on, engines, path, poll_once, random_bytes, tree};
+use crate::common::{block, block_on, engines, path, poll_once, random_bytes, tree};
 use ropeway_block::Pool;
 use ropeway_vfs::{CacheMode, Create, ErrorKind, Extent, File, OpenOptions, Tree};
 

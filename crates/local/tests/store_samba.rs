@@ -1,7 +1,5 @@
 //! The store and Samba keep Windows metadata in the same formats: each reads what the other wrote.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;

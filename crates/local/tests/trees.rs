@@ -1,14 +1,10 @@
 //! Names, attributes, escapes, watches and records of local trees.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{block, block_on, engines, is_root, name, path, tree};
+use crate::common::{block, block_on, engines, is_root, name, path, tree};
 use ropeway_block::Pool;
 use ropeway_local::{IoEngine, LocalOptions, LocalTree};
 use ropeway_vfs::trace::{Observer, Record};

@@ -1,10 +1,7 @@
 //! Tests the client against Samba: every dialect, signing and encryption; files, directories, small
 //! files.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::{block, bytes, connect, connect_with, log, options, server, start, text};
+use crate::common::{self, block, bytes, connect, connect_with, log, options, server, start, text};
 use ropeway_block::Pool;
 use ropeway_peers as peers;
 use ropeway_peers::or_skip;

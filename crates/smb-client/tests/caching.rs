@@ -1,14 +1,11 @@
 //! Tests oplocks and leases against Samba: the effect of another client's opens on ours, and of
 //! ours on theirs.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Way, block, log, options, server, text};
+use crate::common::{Way, block, log, options, server, text};
 use ropeway_block::Pool;
 use ropeway_peers::{Smbd, or_skip};
 use ropeway_smb_client::{Client, ClientOptions, Login, OpenFile};

@@ -1,14 +1,11 @@
 //! Tests FSCTL_DUPLICATE_EXTENTS_TO_FILE against smbd on btrfs: what is cloned, and the errors for
 //! what cannot be.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{bytes, connect, log, text};
+use crate::common::{bytes, connect, log, text};
 use ropeway_peers as peers;
 use ropeway_peers::or_skip;
 use ropeway_smb_client::{NtStatus, OpenFile, SmbTree, SmbTreeOptions};

@@ -1,9 +1,6 @@
 //! Tests DFS, sealed shares, further channels and guest sessions.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::{block, bytes, connect, connect_with, log, options, server, text};
+use crate::common::{self, block, bytes, connect, connect_with, log, options, server, text};
 use ropeway_block::Pool;
 use ropeway_peers as peers;
 use ropeway_peers::or_skip;

@@ -3,18 +3,14 @@
 //! The library reads `KRB5_CONFIG` and `KRB5CCNAME` from the environment, which a process cannot
 //! safely change while it has threads. So each test runs itself again in a process that has them
 //! from the start ([`in_realm`]).
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
-#[path = "../../smb-server/tests/hard/serve.rs"]
-mod serve;
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{block, bytes, log, options, text};
+use crate::common::{block, bytes, log, options, text};
+use crate::serve::Serve;
 use ropeway_block::Pool;
 use ropeway_peers::{Kdc, KdcBuilder, Share as PeerShare, Smbd, SmbdBuilder, or_skip, run_again};
 use ropeway_smb_client::{
@@ -24,7 +20,6 @@ use ropeway_smb_gss::{KerberosService, kerberos_ticket};
 use ropeway_smb_proto::crypto::Cipher;
 use ropeway_smb_wire::create::CreateDisposition;
 use ropeway_smb_wire::negotiate::Dialect;
-use serve::Serve;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Names the folder in which the inner process keeps its Kerberos files.
@@ -43,7 +38,7 @@ fn in_realm<F: Future<Output = ()>>(name: &str, inside: impl FnOnce(Home) -> F) 
         return runtime.block_on(inside(Home(home.into())));
     }
     let home = tempfile::tempdir().unwrap();
-    run_again(name, |command| {
+    run_again(&format!("kerberos::{name}"), |command| {
         let cache = format!("FILE:{}", home.path().join("cache").display());
         command
             .env(HOME, home.path())

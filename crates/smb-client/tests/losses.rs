@@ -1,11 +1,8 @@
 //! Tests lost connections, restarted servers and dropped futures.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{block, bytes, connect, connect_with, log, options, start, text};
+use crate::common::{self, block, bytes, connect, connect_with, log, options, start, text};
 use ropeway_block::Pool;
 use ropeway_peers::or_skip;
 use ropeway_smb_client::{

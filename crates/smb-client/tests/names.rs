@@ -1,6 +1,5 @@
 //! Tests that the plan and the server map names alike: the server's table turns the name that a
 //! copy sends into the intended name on its disk, and back.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use proptest::prelude::*;
 use ropeway_plan::{NameMap, NamePolicy};

@@ -1,7 +1,5 @@
 //! Tests a share as a tree, against a private smbd: the contract of trees, and copies both ways.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};

@@ -1,10 +1,6 @@
 //! Tests the client against a private smbd: logins and what they refuse, lists of shares, lost
 //! connections, and a server that speaks no SMB 1.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
 use std::fs::{self, File, FileTimes};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,7 +11,7 @@ use ropeway_smb_client::{Error, Login, NtStatus, Signing, Unprotected};
 use ropeway_smb1_client::{Smb1Client, Smb1Options, Smb1Tree, Smb1TreeOptions, WeakAuth};
 use ropeway_vfs::{Create, OpenOptions, RelPath, Tree};
 
-use self::common::{connect_with, endpoint, smb1_server};
+use crate::common::{connect_with, endpoint, smb1_server};
 
 fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()

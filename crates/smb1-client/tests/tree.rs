@@ -1,10 +1,6 @@
 //! Tests the tree of an SMB 1 share against a private smbd: the contract of trees, and copies both
 //! ways.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +12,7 @@ use ropeway_smb_client::Signing;
 use ropeway_smb1_client::{Smb1Client, Smb1Options, Smb1Tree, Smb1TreeOptions};
 use ropeway_vfs::{Tree, contract};
 
-use self::common::{connect_with, smb1_server};
+use crate::common::{connect_with, smb1_server};
 
 async fn tree(client: &Smb1Client, base: &str) -> Arc<Smb1Tree> {
     let share = client.share("data").await.unwrap();

@@ -69,8 +69,8 @@ const SERVER_CASES: &[Cases] = &[Cases {
 
 const CLIENT_CASES: &[Cases] = &[
     Cases {
-        test: "played",
-        only: &[],
+        test: "smb_client_tests",
+        only: &["played"],
     },
     Cases {
         test: "client",

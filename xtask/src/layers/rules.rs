@@ -117,6 +117,7 @@ const RESERVED: &[(&str, &[&str])] = &[
             "lab",
             "fleet",
             "cli",
+            "xtask", // for its features only
         ],
     ),
     ("anyhow", &["lab", "fleet", "cli", "xtask"]),

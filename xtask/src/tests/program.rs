@@ -28,7 +28,20 @@ pub(super) struct Program {
 
 /// Programs whose modules run one by one: each needs its own servers, devices and time, but linking each
 /// into a program of its own takes minutes.
-const GROUPS: &[&str] = &["cli lab", "cli local", "cli mount", "cli share"];
+const GROUPS: &[&str] = &[
+    "boost boost_tests",
+    "cache cache_tests",
+    "cli lab",
+    "cli local",
+    "cli mount",
+    "cli share",
+    "copy copy_tests",
+    "fleet fleet_tests",
+    "lab lab_tests",
+    "local local_tests",
+    "smb-client smb_client_tests",
+    "smb1-client smb1_client_tests",
+];
 
 /// Test targets without libtest, which other steps run.
 const OWN_HARNESS: &[&str] = &["smb-server storm"];

@@ -21,7 +21,7 @@ const NEAR_ENOUGH: f64 = 1.005;
 pub(super) const OUT_OF_BOUNDS: &str = "is out of its bounds";
 /// A number of connections is given up after this many times the best time so far: it cannot be the
 /// floor. A guess, so that the report shows how much worse it is.
-const GIVEN_UP_AFTER: f64 = 4.0;
+const GIVEN_UP_AFTER: f64 = 1.5;
 /// Attempts to prove a link.
 const TRIES: u32 = 3;
 /// Budgets below this get a shorter proof.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use ropeway_lab::report::{Document, html, load, write_all};
 use ropeway_peers::chromium;
 
-use crate::common;
+use super::common;
 
 /// Measures the page, and tells the window that holds it.
 const PROBE: &str = "<script>addEventListener('load',()=>{\
@@ -140,7 +140,7 @@ fn the_page_has_no_error_its_plots_are_there_and_it_fits_wide_and_narrow_windows
     }
 }
 
-/// `ROPEWAY_PAGE_PICTURES=FOLDER cargo test -p ropeway-lab --test reports -- --ignored`: draws the page.
+/// `ROPEWAY_PAGE_PICTURES=FOLDER cargo test -p ropeway-lab --test lab_tests reports:: -- --ignored`: draws the page.
 #[test]
 #[ignore = "for people: takes pictures of the page"]
 fn pictures() {

@@ -1,8 +1,7 @@
 //! Tests symbolic links as reparse points, against a server in memory: clients cannot create
 //! Samba's.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod server;
+pub(crate) mod server;
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;

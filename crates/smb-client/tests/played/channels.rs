@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::{Played, content, options, text};
 use crate::peer::Setup;
-use crate::{Played, content, options, text};
 use ropeway_block::{Block, Pool};
 use ropeway_smb_client::{ClientOptions, Encryption, NtStatus, OpenFile};
 use ropeway_smb_proto::crypto::Cipher;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::{Played, content, options, text};
 use crate::peer::{Compounds, Setup};
-use crate::{Played, content, options, text};
 use ropeway_block::Pool;
 use ropeway_smb_client::{ClientOptions, Encryption, Error, FileAttributes, NtStatus, PutSmall, Share};
 use ropeway_smb_proto::crypto::Cipher;

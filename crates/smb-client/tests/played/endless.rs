@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::{Played, options, text};
 use crate::peer::{Hub, Setup};
-use crate::{Played, options, text};
 use ropeway_smb_client::{ClientOptions, Error, LostReason, Share};
 use ropeway_smb_wire::header::Command;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{Played, content, options, text};
 use crate::peer::Setup;
-use crate::{Played, content, options, text};
 use ropeway_block::Pool;
 use ropeway_smb_client::{
     ClientOptions, Error, FileAttributes, LostReason, PutSmall, Signing, SmbTree, SmbTreeOptions,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::{Played, options, text};
 use crate::peer::Setup;
-use crate::{Played, options, text};
 use ropeway_block::Pool;
 use ropeway_smb_client::{NtStatus, SmbTree, SmbTreeOptions, Text};
 use ropeway_vfs::{ErrorKind, MetadataChange, OpenOptions, RelPath, Tree};

@@ -1,16 +1,5 @@
 //! Tests the client against a server simulated in memory, for behaviour that Samba does not show.
 //! The server is that of `smb-proto`'s own tests.
-#![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "the played server does more than these tests ask of it")]
-
-#[path = "../../../smb-proto/tests/client/chance.rs"]
-mod chance;
-#[path = "../../../smb-proto/tests/client/peer.rs"]
-mod peer;
-#[path = "../../../smb-proto/tests/client/seal.rs"]
-mod seal;
-#[path = "../../../smb-proto/tests/client/ticket.rs"]
-mod ticket;
 
 mod channels;
 mod compounds;
@@ -22,8 +11,8 @@ mod shutdown;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chance::{Random, content};
-use peer::{Hub, Peer, Setup};
+use crate::chance::content;
+use crate::peer::{Hub, Peer, Setup};
 use ropeway_smb_client::{Client, ClientOptions, Endpoint, Login, Text};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

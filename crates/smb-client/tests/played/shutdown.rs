@@ -1,7 +1,7 @@
 //! Tests the shutdown of clients and shares.
 
+use super::{Played, options, text};
 use crate::peer::Setup;
-use crate::{Played, options, text};
 use ropeway_smb_client::{ClientOptions, OpenFile};
 use ropeway_smb_wire::NtStatus;
 use ropeway_smb_wire::header::Command;

@@ -1,15 +1,12 @@
 //! Tests servers with malformed or unusual replies: the affected item fails or is repaired, and the
 //! rest is copied.
-#![allow(clippy::unwrap_used, reason = "a test")]
 #![allow(dead_code, reason = "the server does more than these tests ask of it")]
-
-#[path = "../links/server.rs"]
-mod server;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use crate::links::server::{self, Quirks};
 use ropeway_copy::{CheckSpec, Delete, Job, JobSpec, Options, Outcome, Root, Status};
 use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_smb_client::{
@@ -20,7 +17,6 @@ use ropeway_smb_wire::fsctl::reparse::{NfsSpecial, ReparseData};
 use ropeway_smb_wire::negotiate::Dialect;
 use ropeway_vfs::event::Event;
 use ropeway_vfs::{ErrorKind, Preserve, RelPath, Tree};
-use server::Quirks;
 
 async fn tree(quirks: Quirks, acls: bool) -> Arc<SmbTree> {
     let address = server::start_with(quirks);

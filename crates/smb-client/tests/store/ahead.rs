@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropeway_smb_client::{SmbStore, SmbStoreOptions};
 use ropeway_vfs::store::Store;
 
-use crate::bench::{Bench, CREATE, READ, bytes, content, open, path};
+use super::bench::{Bench, CREATE, READ, bytes, content, open, path};
 
 fn name(index: usize) -> String {
     format!("d/file {index:02}")

@@ -11,8 +11,8 @@ use ropeway_vfs::store::{Access, NewNode, Node, NodeOpen, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use super::way::Way;
 use crate::serve::Serve;
-use crate::way::Way;
 
 /// A server with a relay before it, and a runtime for clients.
 pub(crate) struct Bench {

@@ -7,7 +7,7 @@ use ropeway_smb_client::SmbStoreOptions;
 use ropeway_vfs::store::{NodeChange, RangeLock, Store};
 use ropeway_vfs::{ErrorKind, Timestamp};
 
-use crate::bench::{Bench, CREATE, LOOK, READ, content, open, path};
+use super::bench::{Bench, CREATE, LOOK, READ, content, open, path};
 
 /// Longer than the time-out of attributes.
 const LATER: Duration = Duration::from_millis(1200);

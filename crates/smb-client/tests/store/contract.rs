@@ -10,7 +10,7 @@ use ropeway_vfs::contract::store::{Abilities, check_store, model};
 use ropeway_vfs::store::Store;
 use tokio::runtime::Runtime;
 
-use crate::bench::{Bench, CREATE, READ, connect, content, open, path};
+use super::bench::{Bench, CREATE, READ, connect, content, open, path};
 
 const OWN_SERVER: Abilities = Abilities {
     case_sensitive: false,

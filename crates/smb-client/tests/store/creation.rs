@@ -8,7 +8,7 @@ use ropeway_smb_client::SmbStore;
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::Store;
 
-use crate::bench::{Bench, LOOK, NEW, NEW_FOLDER, READ, content, open, path};
+use super::bench::{Bench, LOOK, NEW, NEW_FOLDER, READ, content, open, path};
 
 fn names(store: &SmbStore, dir: &str) -> BTreeSet<String> {
     let mut entries = open(store, dir, &READ).entries().unwrap();

@@ -9,7 +9,7 @@ use ropeway_vfs::FileId;
 use ropeway_vfs::external::{ContentLease, EntryChange, ExternalChange, LeaseLeft, Observer};
 use ropeway_vfs::store::{Node, Store};
 
-use crate::bench::{Bench, CREATE, LOOK, READ, content, open, path};
+use super::bench::{Bench, CREATE, LOOK, READ, content, open, path};
 
 /// The time in which a test's server and clients do anything that they do at all.
 const SOON: Duration = Duration::from_secs(20);
@@ -274,7 +274,7 @@ fn two_stores_agree_by_their_leases() {
             }
             2 => bench.way.cut(),
             _ => {
-                let data = crate::bench::bytes(random.usize(1..5000), step);
+                let data = super::bench::bytes(random.usize(1..5000), step);
                 let node = open(store, &name, &CREATE);
                 node.set_len(0).unwrap();
                 node.write_at(&data, 0).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ropeway_vfs::store::Store as _;
 
-use crate::bench::{Bench, CREATE, LOOK, READ, bytes, open, path};
+use super::bench::{Bench, CREATE, LOOK, READ, bytes, open, path};
 use crate::{alone, asked, files, in_order, lasting, read_pages};
 
 const M: usize = 1 << 20;

@@ -9,8 +9,8 @@ use ropeway_smb_server::Share;
 use ropeway_vfs::ErrorKind;
 use ropeway_vfs::store::Store;
 
-use crate::bench::{Bench, CREATE, READ, bytes, connect, content, open, path};
-use crate::faulty::{Faults, FaultyStore};
+use super::bench::{Bench, CREATE, READ, bytes, connect, content, open, path};
+use super::faulty::{Faults, FaultyStore};
 use crate::serve::Serve;
 
 #[test]
@@ -113,7 +113,7 @@ fn errors_of_the_background_are_reported_once() {
     fill(&*node);
     drop(node);
     // The topmost folder stays open, for its lease.
-    crate::leases::until("the file is closed", || serve.handle.sizes().1 <= 1);
+    super::leases::until("the file is closed", || serve.handle.sizes().1 <= 1);
     assert_eq!(store.sync().unwrap_err().kind, ErrorKind::NoSpace);
     store.sync().unwrap();
     drop(store);

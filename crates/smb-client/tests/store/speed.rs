@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bench::{Bench, CREATE, READ, bytes, open};
+use super::bench::{Bench, CREATE, READ, bytes, open};
 
 /// One way of a line of 75 ms.
 const DELAY: Duration = Duration::from_micros(37_500);

@@ -13,7 +13,7 @@ use ropeway_write_back::{FolderDisk, WriteBackOptions, WriteBackStore};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::bench::{Bench, connect};
+use super::bench::{Bench, connect};
 
 const OWN_SERVER: Abilities = Abilities {
     case_sensitive: false,

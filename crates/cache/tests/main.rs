@@ -1,0 +1,16 @@
+//! All integration tests of this crate but those that need a process of their own.
+//!
+//! One program: each more would be linked with everything once more. `cargo xtask ci` runs its modules
+//! one by one; `cargo test --test cache_tests MODULE::` does so by hand.
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "a failed set-up fails the test")]
+
+mod away;
+mod crashes;
+mod engine;
+mod pieces;
+mod predict;
+mod predict_state;
+mod replay;
+mod simulation;
+mod traces;
