@@ -196,10 +196,49 @@ async fn where_nothing_changed_nothing_is_set_and_nothing_looked_up() {
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     let operations = counted.0.lock().unwrap().clone();
     assert_eq!(counted.count("set_attributes"), 0, "{operations:?}");
-    // Three passes: room, deletions, copy. None deletes.
+    // Two passes: deletions, copy. None deletes.
     let folders = FOLDERS as u64 + 1;
-    assert!(counted.count("list") <= 10 * folders, "{operations:?}");
+    assert!(counted.count("list") <= 7 * folders, "{operations:?}");
     assert!(counted.count("stat") < 10, "{operations:?}");
+}
+
+/// What a mirror asks before it deletes: one pass, if nothing would be deleted.
+#[tokio::test]
+async fn a_dry_run_for_deletions_ends_where_there_are_none() {
+    let (source, target) = (Arc::new(MemoryTree::new()), Arc::new(far()));
+    fill(&source, ".").await;
+    fill(&target, "copy").await;
+    source.insert_file(&path("d5/new"), b"new").unwrap();
+    let options = || Options {
+        dry_run: true,
+        only_deletions: true,
+        report_items: true,
+        ..mirror()
+    };
+    let counted = Arc::new(Counted::default());
+    let traced = || Traced::new(target.clone(), counted.clone(), End::Target);
+    let (outcome, events) = run(source.clone(), traced(), options()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    let operations = counted.0.lock().unwrap().clone();
+    assert!(
+        counted.count("list") <= 4 * (FOLDERS as u64 + 1),
+        "{operations:?}"
+    );
+    target.insert_file(&path("copy/d3/extra"), b"extra").unwrap();
+    target.insert_file(&path("copy/gone/file"), b"extra").unwrap();
+    let (outcome, events) = run(source, traced(), options()).await;
+    assert_eq!(outcome.status, Status::Done, "{events:?}");
+    let deleted = events.iter().filter_map(|event| match event {
+        Event::Item {
+            path,
+            action: "delete",
+            ..
+        } => Some(path.as_str()),
+        _ => None,
+    });
+    let mut deleted: Vec<_> = deleted.collect();
+    deleted.sort_unstable();
+    assert_eq!(deleted, ["copy/d3/extra", "copy/gone", "copy/gone/file"]);
 }
 
 #[tokio::test]

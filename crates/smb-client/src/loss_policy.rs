@@ -1,10 +1,12 @@
 //! Decides how many connections a line with losses gets. Pure: time is an argument.
 //!
 //! ```text
-//! Watch    the line is in use and loses segments: measure, then add three times as many
+//! Watch    the line is in use and loses segments: measure, then open all that there may be, or three times
+//!          as many more if data wait in a queue of the line
 //! Opening  wait until they are open
 //! Starting wait until TCP has started on them
-//! Trial    measure again: a gain of a quarter keeps them and doubles again; else close them and settle
+//! Trial    measure again: a gain of a quarter keeps those that the rate needs, and doubles them if it needs
+//!          all; else close them and settle
 //! ```
 //! Loss-based congestion control takes each lost segment for a full line, so one connection is left
 //! with `1.22 x segment / (round trip x √loss)` (Mathis et al., "The macroscopic behavior of the TCP
@@ -16,6 +18,7 @@ use std::time::Duration;
 use ropeway_tcp::{Info, LOSSY};
 
 use crate::channel_policy::Advice;
+use crate::line::is_queued;
 
 /// A measurement lasts this many round trips, and this long at least. Guesses: half a dozen
 /// sawteeth of a connection that loses 1 %.
@@ -31,8 +34,11 @@ const OPENING_MIN: Duration = Duration::from_secs(3);
 const STARTING_ROUND_TRIPS: u32 = 4;
 /// Segments sent again in a measurement from which on the losses count, so that one does not.
 const AGAIN_MIN: u64 = 3;
-/// The first time this many times as many are added, since the losses have shown what limits.
+/// The first time this many times as many are added if data wait in a queue: then it may be full because of
+/// other traffic. If none do, only losses limit, and all connections are opened.
 const FIRST_TIMES: usize = 3;
+/// After a trial this many times as many connections are kept as the rate needs. A guess.
+const KEPT: f64 = 1.5;
 /// Gain by which twice as many connections prove themselves. A guess: on a line without another
 /// limit they bring twice the rate.
 const GAIN: f64 = 1.25;
@@ -76,6 +82,8 @@ pub(crate) struct LossPolicy {
     used_since: Option<Duration>,
     /// Rate before the newest connections, in bytes a second, and the number of the others.
     before: (f64, usize),
+    /// The shortest round trip of TCP; zero if none is known.
+    shortest: Duration,
 }
 
 impl LossPolicy {
@@ -88,6 +96,7 @@ impl LossPolicy {
             },
             used_since: None,
             before: (0.0, 0),
+            shortest: Duration::ZERO,
         }
     }
 
@@ -107,6 +116,10 @@ impl LossPolicy {
 
     pub(crate) fn advise(&mut self, now: Duration, load: LossSample) -> Option<Advice> {
         let trips = |count: u32| load.round_trip * count;
+        let round_trip = load.line.round_trip;
+        if !round_trip.is_zero() && (self.shortest.is_zero() || round_trip < self.shortest) {
+            self.shortest = round_trip;
+        }
         match self.phase {
             Phase::Settled => None,
             Phase::Opening { since, target } => {
@@ -159,11 +172,10 @@ impl LossPolicy {
         }
         let rate = load.line.since(mark.line).moved_bytes as f64 / took.as_secs_f64();
         if is_trial {
-            let (before, had) = self.before;
-            if rate < before * GAIN {
+            let surplus = load.channels.saturating_sub(self.needed(rate).max(1));
+            if surplus > 0 {
                 self.phase = Phase::Settled;
-                let more = load.channels.saturating_sub(had.max(1));
-                return (more > 0).then_some(Advice::Close(more));
+                return Some(Advice::Close(surplus));
             }
         } else if !is_losing(load.line.since(mark.line), load.is_bbr) {
             self.phase = Phase::Watch(Some(fresh));
@@ -171,7 +183,8 @@ impl LossPolicy {
         }
         let wanted = match is_trial {
             true => load.channels,
-            false => load.channels * FIRST_TIMES,
+            false if is_queued(load.line.round_trip, self.shortest) => load.channels * FIRST_TIMES,
+            false => self.channels_max,
         };
         let more = wanted.min(self.channels_max.saturating_sub(load.channels));
         if more == 0 {
@@ -184,6 +197,17 @@ impl LossPolicy {
             target: load.channels + more,
         };
         Some(Advice::Open(more))
+    }
+
+    /// Returns the number of connections to keep for a rate that was measured in a trial.
+    fn needed(&self, rate: f64) -> usize {
+        let (before, had) = self.before;
+        let gain = rate / before.max(1.0);
+        match gain < GAIN {
+            true => had,
+            // What each carried before, it carries now.
+            false => (KEPT * gain * had as f64).ceil() as usize,
+        }
     }
 }
 
@@ -270,10 +294,10 @@ mod tests {
     };
 
     #[test]
-    fn connections_double_while_each_adds_its_rate() {
+    fn all_connections_are_opened_at_once_and_kept_while_each_adds_its_rate() {
         let (channels, after) = CUBIC.run(16);
         assert_eq!(channels, 16);
-        assert!(after < Duration::from_secs(6), "{after:?}");
+        assert!(after < Duration::from_secs(2), "{after:?}");
         let read = Simulated {
             is_read: true,
             ..CUBIC
@@ -292,7 +316,7 @@ mod tests {
             line: 2_000_000,
             ..CUBIC
         };
-        assert_eq!(soon.run(16).0, 8);
+        assert_eq!(soon.run(16).0, 7, "4.4 fill the line");
     }
 
     #[test]
@@ -329,6 +353,29 @@ mod tests {
             );
             assert_eq!(advice, None, "{step}");
         }
+    }
+
+    #[test]
+    fn where_data_wait_in_a_queue_connections_are_added_with_care() {
+        let mut policy = LossPolicy::new(16);
+        let advice = (0..40).find_map(|step| {
+            let line = Info {
+                moved_bytes: 100_000 * step,
+                sent: 70 * step,
+                sent_again: step,
+                round_trip: ROUND_TRIP * if step < 3 { 1 } else { 2 },
+                ..Info::default()
+            };
+            let load = LossSample {
+                channels: 2,
+                round_trip: ROUND_TRIP,
+                line,
+                is_bbr: false,
+                is_busy: true,
+            };
+            policy.advise(Duration::from_millis(100 * step), load)
+        });
+        assert_eq!(advice, Some(Advice::Open(6)));
     }
 
     #[test]

@@ -109,7 +109,13 @@ pub(super) fn parse_tool(text: &str) -> Result<&'static str, String> {
 pub(super) fn install(workspace: &Workspace, name: &'static str, binary: Option<&Path>) -> Result<Tool> {
     let program = match name {
         "ropeway" | GENTLE => crate::step::shipped(workspace, binary)?,
-        "xcp" | "cpz" => install_crate(workspace, &workspace.target().join("tools"), name, None)?,
+        "xcp" | "cpz" => install_crate(
+            workspace,
+            &workspace.target().join("tools"),
+            name,
+            None,
+            "release",
+        )?,
         name => find_program(name).with_context(|| format!("{name} is not installed"))?,
     };
     Ok(Tool {

@@ -71,6 +71,7 @@ pub(super) async fn confirm(
 ) -> Result<u64, Failure> {
     let options = Options {
         dry_run: true,
+        only_deletions: true,
         watch: false,
         verify: Verification::default(),
         report_items: false,

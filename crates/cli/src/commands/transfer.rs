@@ -275,6 +275,7 @@ fn options(request: &Request<'_>, ends: &Ends) -> Result<Options, Failure> {
         filter: filters::build(&args.select)?,
         delete: request.delete.clone(),
         dry_run: args.dry_run,
+        only_deletions: false,
         preflight: args.speed.preflight || request.target_mode == TargetMode::Mirror,
         names: args.speed.names,
         retry,

@@ -145,7 +145,11 @@ impl<'a> Pass<'a> {
         let path = self.root.whole.1.join_path(&target);
         let metadata = match self.context.config.target.metadata(&path).await {
             Ok(metadata) if metadata.is_dir() => metadata,
-            Ok(_) => return Ok(()),
+            Ok(_) => {
+                // The copy replaces it, or reports that it cannot.
+                self.is_doubtful.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
             Err(error) if error.kind.is_absence() => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -121,6 +121,8 @@ pub struct Options {
     pub delete: Option<Delete>,
     /// Change nothing; report what would be done.
     pub dry_run: bool,
+    /// With `dry_run`: only deletions are of interest, so the job ends where there would be none.
+    pub only_deletions: bool,
     /// Finish the counting walk (names, space) before the first write.
     pub preflight: bool,
     /// What to do with names that the target cannot hold.
@@ -171,6 +173,7 @@ impl Default for Options {
             filter: Filter::default(),
             delete: None,
             dry_run: false,
+            only_deletions: false,
             preflight: false,
             names: NamePolicy::default(),
             retry: Backoff::default(),

@@ -51,9 +51,13 @@ pub(crate) struct Times {
 /// Runs all phases of a job.
 pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Times {
     let mut times = Times::default();
-    if let Err(fatal) = before(context, roots).await {
-        context.fatal(fatal);
-        return times;
+    match before(context, roots).await {
+        Ok(true) => {}
+        Ok(false) => return times,
+        Err(fatal) => {
+            context.fatal(fatal);
+            return times;
+        }
     }
     times.has_begun = true;
     let watches = if context.config.options.watch && !context.config.options.dry_run {
@@ -130,22 +134,32 @@ fn note_nothing_included(context: &Context) {
     }
 }
 
-/// Runs what must succeed before the first write.
-async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<(), Fatal> {
+/// Runs what must succeed before the first write. Returns whether the job goes on.
+async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<bool, Fatal> {
+    let options = &context.config.options;
     if let Some(journal) = &context.journal {
         find_lost_writes(&context.config, &context.report, journal).await;
     }
-    if context.config.options.preflight || context.config.options.delete.is_some() {
+    if options.only_deletions {
+        check_deletions(context, roots).await?;
+        if !roots
+            .iter()
+            .any(|root| root.needs_deletion.load(Ordering::Acquire))
+        {
+            return Ok(false);
+        }
+    }
+    if options.preflight || options.delete.is_some() {
         context.report.emit(Event::Phase {
             phase: Phase::Preflight,
         });
         preflight(&context.config, &context.report, context.resumed(), roots).await?;
     }
-    if context.config.options.delete.is_some() {
+    if options.delete.is_some() && !options.only_deletions {
         check_deletions(context, roots).await?;
     }
     sweep_before(context, roots).await;
-    Ok(())
+    Ok(true)
 }
 
 /// Removes the sources of a move after a sweep. Returns whether another sweep is not needed.

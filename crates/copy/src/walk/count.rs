@@ -51,20 +51,15 @@ pub(crate) async fn preflight(
     resumed: bool,
     roots: &[Arc<JobRoot>],
 ) -> Result<(), Fatal> {
-    let (mut faults, mut needed) = (0, 0);
-    for root in roots {
-        let found = Count::new(config, report, root, None)
-            .run()
-            .await
-            .map_err(|error| Fatal::from_error(&error, End::Source))?;
-        faults += found.faults;
-        needed += found.needed;
-    }
+    let found = count_all(config, report, roots, false).await?;
     report.live.count_final.store(true, Ordering::Release);
-    if faults > 0 {
+    if found.faults > 0 {
         return Err(Fatal::new(
             Status::Refused,
-            format!("the target cannot hold {faults} of the names; nothing was copied"),
+            format!(
+                "the target cannot hold {} of the names; nothing was copied",
+                found.faults
+            ),
         )
         .hint("rename or exclude them, or let them be mapped with --names map"));
     }
@@ -76,7 +71,12 @@ pub(crate) async fn preflight(
     // A volume without a size (some FUSE file systems) does not report its room either. What an
     // earlier run of this job left under temporary names needs no further room, and is not counted
     // here.
-    if config.options.preflight && !resumed && space.total > 0 && needed > space.available {
+    if !config.options.preflight || resumed || space.total == 0 || found.needed <= space.available {
+        return Ok(());
+    }
+    // Not all of it may be new: what is there already needs no room. To know, the whole target is listed.
+    let needed = count_all(config, report, roots, true).await?.needed;
+    if needed > space.available {
         let message = format!(
             "{needed} bytes are to be copied and the target has room for {}; nothing was copied",
             space.available
@@ -85,6 +85,25 @@ pub(crate) async fn preflight(
             .hint("make room; or run without --preflight to copy what fits"));
     }
     Ok(())
+}
+
+/// Counts all roots before the copy. `weighs`: whether files that the target has already need no room.
+async fn count_all(
+    config: &JobConfig,
+    report: &Report,
+    roots: &[Arc<JobRoot>],
+    weighs: bool,
+) -> Result<Found, Fatal> {
+    let mut all = Found::default();
+    for root in roots {
+        let mut count = Count::new(config, report, root, None);
+        (count.weighs, count.adds) = (weighs, !weighs);
+        let found = count.run().await;
+        let found = found.map_err(|error| Fatal::from_error(&error, End::Source))?;
+        all.faults += found.faults;
+        all.needed += found.needed;
+    }
+    Ok(all)
 }
 
 /// Warns when the totals outgrow the room, and goes on: skipped, sparse or cloned files need none.
@@ -111,7 +130,7 @@ async fn warn_of_space(config: &JobConfig, report: &Report) {
 struct Found {
     /// Number of names that the target cannot hold.
     faults: u64,
-    /// Bytes that need room on the target: those of files without an equal there.
+    /// Bytes that need room on the target: those of all files, or of those without an equal there.
     needed: u64,
 }
 
@@ -120,7 +139,7 @@ struct Count<'a> {
     report: &'a Report,
     root: &'a JobRoot,
     /// Where the copying walk beside this one finds the listings. `None` before the copy: then
-    /// names are checked, and what exists needs no room.
+    /// names are checked.
     cache: Option<&'a ListingCache>,
     /// Whether it adds to the totals.
     adds: bool,
@@ -146,7 +165,7 @@ impl<'a> Count<'a> {
             root,
             cache,
             adds: true,
-            weighs: cache.is_none() && config.options.preflight,
+            weighs: false,
             sources,
             targets,
             found: Found::default(),
@@ -171,7 +190,7 @@ impl<'a> Count<'a> {
                 break;
             }
             if let Some(cache) = self.cache {
-                cache.wait_for_room().await;
+                cache.wait_for_room(!self.adds).await;
             }
             self.list_ahead(&folders);
             let first = folders.len();
@@ -279,7 +298,7 @@ impl<'a> Count<'a> {
         if !self.config.options.filter.node(&below, metadata) || is_temporary(&entry.name) {
             return None;
         }
-        if self.cache.is_none() {
+        if self.cache.is_none() && !self.weighs {
             self.check_name(&below, &entry.name, names);
         }
         if metadata.is_dir() {
@@ -291,7 +310,11 @@ impl<'a> Count<'a> {
             return None;
         }
         self.count(metadata);
-        self.weighs.then(|| (entry.name.clone(), metadata.clone()))
+        if !self.weighs {
+            self.found.needed += room_for(metadata);
+            return None;
+        }
+        Some((entry.name.clone(), metadata.clone()))
     }
 
     /// Adds the room that these files of one folder need.

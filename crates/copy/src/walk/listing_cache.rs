@@ -3,7 +3,7 @@
 //!
 //! The counting walk runs ahead in the same order. At first it waits while the cache is full, so a
 //! short job never lists anything twice. Later it goes on without storing, because the totals
-//! matter more. The copying walk lists a folder itself if it does not find the listing here, or
+//! matter more, unless they are known already. The copying walk lists a folder itself if it does not find the listing here, or
 //! finds it too old.
 
 use std::collections::{HashMap, VecDeque};
@@ -64,8 +64,8 @@ impl ListingCache {
         }
     }
 
-    /// Waits until there is room for more, or until counting matters more.
-    pub(crate) async fn wait_for_room(&self) {
+    /// Waits until there is room for more, or, unless everything is counted, until counting matters more.
+    pub(crate) async fn wait_for_room(&self, is_counted: bool) {
         let deadline = self.began + PATIENCE;
         loop {
             let room = self.room.notified();
@@ -74,7 +74,9 @@ impl ListingCache {
             if self.store.lock().entries < ENTRIES_MAX / 2 {
                 return;
             }
-            if tokio::time::timeout_at(deadline, room).await.is_err() {
+            if is_counted {
+                room.await;
+            } else if tokio::time::timeout_at(deadline, room).await.is_err() {
                 return;
             }
         }
@@ -175,10 +177,16 @@ mod tests {
         assert!(!ahead.has_room(1));
         assert!(ahead.take(0, &dir("b")).is_none(), "there was no room");
         let began = Instant::now();
-        ahead.wait_for_room().await;
+        ahead.wait_for_room(false).await;
         assert_eq!(began.elapsed(), PATIENCE);
-        ahead.wait_for_room().await;
+        ahead.wait_for_room(false).await;
         assert_eq!(began.elapsed(), PATIENCE, "later it does not wait");
+        let patient = ahead.wait_for_room(true);
+        let waited = tokio::time::timeout(10 * PATIENCE, patient).await;
+        assert!(
+            waited.is_err(),
+            "where all is counted, listings for the copy are all that matters"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -199,7 +207,7 @@ mod tests {
         ahead.put(0, dir("a"), Instant::now(), entries(ENTRIES_MAX));
         let waiting = tokio::spawn({
             let ahead = std::sync::Arc::clone(&ahead);
-            async move { ahead.wait_for_room().await }
+            async move { ahead.wait_for_room(false).await }
         });
         tokio::task::yield_now().await;
         let began = Instant::now();

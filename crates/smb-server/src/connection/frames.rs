@@ -1,5 +1,7 @@
 //! Frames of a connection: from received bytes to messages, and replies back into frames.
 
+use std::time::{Duration, Instant};
+
 use ropeway_smb_proto::server::{
     Admitted, CompoundState, ConnectionOutcome, PeerMisbehaved, ReplyFrame, Request,
 };
@@ -17,6 +19,9 @@ use crate::state::{Counters, SharedState};
 /// processes one while the next is made, and replies are still in the processor's cache. Shorter
 /// replies are sent together (a guess).
 const SEND_MIN: usize = 64 << 10;
+/// No reply waits much longer for those to the requests behind it: they may take seconds together, such as
+/// digests of large folders. A guess: a system call costs a hundredth of that.
+const SEND_AFTER: Duration = Duration::from_millis(1);
 /// Replies to a compound are sent together up to this many bytes. With another one of 8 MiB they
 /// still fit a frame.
 const REPLY_BATCH_MAX: usize = 1 << 20;
@@ -31,6 +36,7 @@ impl Driver {
     /// Executes received frames as long as the client may have more executed.
     pub(super) fn take_frames(&mut self) -> Result<(), DriverError> {
         self.has_frames = true;
+        let mut waits_since = Instant::now();
         while self.accepts_requests() && self.remaining.is_empty() {
             let length_max = self.protocol.frame_len_max();
             match self.input.next(length_max)? {
@@ -60,8 +66,9 @@ impl Driver {
             // A break that a request caused is sent before the responses to later requests
             // (smb2.lease.rename_wait).
             self.process_messages()?;
-            if self.output.waiting() >= SEND_MIN {
+            if self.output.waiting() >= SEND_MIN || waits_since.elapsed() >= SEND_AFTER {
                 self.output.send(&self.socket)?;
+                waits_since = Instant::now();
             }
         }
         Ok(())

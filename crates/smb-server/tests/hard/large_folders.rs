@@ -1,9 +1,10 @@
-//! A folder that takes long to read does not stop the connection.
+//! A folder that takes long to read does not stop the connection, nor do slow requests the replies to others.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use ropeway_local::{LocalStore, StoreOptions};
 use ropeway_smb_server::Share;
@@ -16,6 +17,11 @@ use ropeway_vfs::{FileId, RelPath, Result, Space};
 
 use crate::raw::{Create, Raw};
 use crate::serve::Serve;
+
+/// A file that takes longer to open than replies wait for others.
+const SLOW: &str = "slow";
+/// A file that can be opened only after the test allows it.
+const HELD: &str = "held";
 
 /// A folder that can be read only after the test allows it.
 struct Unread {
@@ -61,6 +67,11 @@ impl Store for Unread {
     }
 
     fn open(&self, path: &RelPath, how: &NodeOpen) -> Result<Opened> {
+        match path.to_string().as_str() {
+            SLOW => std::thread::sleep(Duration::from_millis(5)),
+            HELD => _ = self.gate.lock().recv(),
+            _ => {}
+        }
         self.folder.open(path, how)
     }
 
@@ -151,4 +162,30 @@ fn a_connection_continues_while_a_large_folder_is_read() {
     drop(raw);
     drop(opens);
     serve.settles_at((0, 0));
+}
+
+#[test]
+fn a_reply_does_not_wait_for_slow_requests_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [SLOW, HELD] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    let (store, opens, _) = Unread::new(folder.path());
+    let serve = Serve::with(folder.path(), |options| {
+        options.shares = vec![Share::new("data", Arc::new(store))];
+    });
+    let mut raw = Raw::ready(serve.address);
+    let frames = [SLOW, HELD].map(|name| {
+        let how = Create {
+            disposition: CreateDisposition::Open,
+            ..Create::of(name)
+        };
+        let request = how.request();
+        raw.message(Command::Create, |w| request.encode(w))
+    });
+    raw.send_together(&frames);
+    // The second request has not been executed yet.
+    assert_eq!(raw.reply().unwrap().status(), NtStatus::SUCCESS);
+    drop(opens);
+    assert_eq!(raw.reply().unwrap().status(), NtStatus::SUCCESS);
 }

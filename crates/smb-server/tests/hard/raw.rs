@@ -174,8 +174,17 @@ impl Raw {
 
     /// Sends one frame. A closed connection is no error.
     pub(crate) fn send(&mut self, frame: &[u8]) {
-        let mut bytes = frame_header(frame.len()).to_vec();
-        bytes.extend_from_slice(frame);
+        self.send_together(&[frame]);
+    }
+
+    /// Sends frames with one call, so that they arrive together. A closed connection is no error.
+    pub(crate) fn send_together(&mut self, frames: &[impl AsRef<[u8]>]) {
+        let mut bytes = Vec::new();
+        for frame in frames {
+            let frame = frame.as_ref();
+            bytes.extend_from_slice(&frame_header(frame.len()));
+            bytes.extend_from_slice(frame);
+        }
         _ = self.socket.write_all(&bytes);
     }
 
