@@ -42,7 +42,7 @@ pub struct LineInfo {
 }
 
 /// Returns whether data wait in a queue of the line, by its round trip now and the shortest one.
-pub(crate) fn is_queued(now: Duration, shortest: Duration) -> bool {
+fn is_queued(now: Duration, shortest: Duration) -> bool {
     now >= shortest.mul_f64(QUEUED_TIMES) && now >= shortest + QUEUED_MIN
 }
 

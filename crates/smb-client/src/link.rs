@@ -409,7 +409,7 @@ impl Link {
         }
     }
 
-    /// Opens more connections while the line loses segments and each of them adds to the rate. Ends
+    /// Opens more connections if the line loses segments, and closes those that do not add to the rate. Ends
     /// once that is settled, the session has ended, or the line was not in use for a while.
     fn watch_losses(self: &Arc<Self>, session: &Arc<Session>) {
         let before = self.line.get().info.moved_bytes;

@@ -208,6 +208,7 @@ impl Session {
                 channels: live().count(),
                 round_trip: live().filter_map(|channel| channel.round_trip()).min()?,
                 line: known.info,
+                queued_bytes: known.queued_bytes,
                 is_bbr: known.is_bbr(),
                 is_busy: budget.is_used_up() || backlog() >= BUSY_BYTES,
             }

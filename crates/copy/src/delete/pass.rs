@@ -16,7 +16,7 @@ use crate::delete::times::restore_times;
 use crate::job::context::Context;
 use crate::job::root::JobRoot;
 use crate::sweep::others::passes_over;
-use crate::walk::list_ahead::{AHEAD_NAMED_MAX, ListAhead};
+use crate::walk::list_ahead::{AHEAD_NAMED_MAX, Begun, ListAhead, Taken};
 
 /// What a pass examines. Paths are relative to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl<'a> Pass<'a> {
             true => root.root.source.metadata(&root.whole.0).await.ok(),
             false => None,
         };
-        let (sources, targets) = ListAhead::of_ends(&context.config, root);
+        let (sources, targets) = ListAhead::of_ends(&context.config, root, true);
         Self {
             context,
             root,
@@ -277,14 +277,15 @@ impl<'a> Pass<'a> {
         let target_dir = self.root.whole.1.join_path(&place.target);
         // Taken now, so that nothing stays begun where the source cannot be listed.
         let taken = self.targets.lock().take(&target_dir);
-        let sources = match self.source_names(&source_dir).await {
+        let (sources, target) = self.both(&source_dir, taken).await;
+        let sources = match sources {
             Ok(names) => names,
             // It was removed meanwhile. The next run handles it.
             Err(error) if error.kind.is_absence() && !place.source.is_root() => return,
             // Nothing is deleted if the source could not be listed completely.
             Err(error) => return self.failed(&source_dir, error, End::Source).await,
         };
-        let (listing, entries) = match taken.begun().await {
+        let (listing, entries) = match target {
             Ok(begun) => begun,
             Err(error) if error.kind.is_absence() => return,
             Err(error) => return self.failed(&target_dir, error, End::Target).await,
@@ -334,6 +335,22 @@ impl<'a> Pass<'a> {
         if changed {
             self.restore_times(&place.source).await;
         }
+    }
+
+    /// Returns the names of a folder of the source, and the listing of its twin. A far source comes first, and
+    /// otherwise the target: where they are compared by digests, the near end has been listed for that.
+    async fn both(
+        &self,
+        source: &RelPath,
+        target: Taken<'_>,
+    ) -> (Result<HashMap<u64, ExpectedName>, Error>, Result<Begun, Error>) {
+        let is_source_far = self.sources.lock().is_far();
+        if is_source_far {
+            let sources = self.source_names(source).await;
+            return (sources, target.begun().await);
+        }
+        let target = target.begun().await;
+        (self.source_names(source).await, target)
     }
 
     /// Handles the folders that a complete listing showed: adds those of both ends to the ones to

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ropeway_vfs::End;
 use ropeway_vfs::event::{Event, Phase};
+use tokio::task::JoinHandle;
 
 use crate::delete::mirror::{check_deletions, delete_first};
 use crate::delete::moved::remove_moved;
@@ -74,20 +75,11 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     context.report.emit(Event::Phase {
         phase: Phase::Copying,
     });
-    let counting = context
-        .config
-        .options
-        .count
-        .then(|| tokio::spawn(count_during_copy(Arc::clone(context), roots.to_vec())));
-    let watching = context
-        .config
-        .options
-        .timeout
-        .map(|timeout| tokio::spawn(watch_for_stall(Arc::clone(context), roots.to_vec(), timeout)));
+    let besides = begin_beside(context, roots);
     let landed = copy_roots(context, roots).await;
     report_missing(context, roots).await;
     note_nothing_included(context);
-    for beside in [counting, watching].into_iter().flatten() {
+    for beside in besides.into_iter().flatten() {
         beside.abort();
     }
     if context.config.options.delete.is_some() {
@@ -122,6 +114,18 @@ pub(crate) async fn run_phases(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -
     times
 }
 
+/// Begins what runs beside the copy until it ends.
+fn begin_beside(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> [Option<JoinHandle<()>>; 2] {
+    let options = &context.config.options;
+    let counting = options
+        .count
+        .then(|| tokio::spawn(count_during_copy(Arc::clone(context), roots.to_vec())));
+    let watching = options
+        .timeout
+        .map(|timeout| tokio::spawn(watch_for_stall(Arc::clone(context), roots.to_vec(), timeout)));
+    [counting, watching]
+}
+
 /// Says so if patterns that only include took no file.
 fn note_nothing_included(context: &Context) {
     let filter = &context.config.options.filter;
@@ -140,7 +144,8 @@ async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<bool, 
     if let Some(journal) = &context.journal {
         find_lost_writes(&context.config, &context.report, journal).await;
     }
-    if options.only_deletions {
+    let only_deletions = options.dry_run && options.only_deletions;
+    if only_deletions {
         check_deletions(context, roots).await?;
         if !roots
             .iter()
@@ -155,7 +160,7 @@ async fn before(context: &Arc<Context>, roots: &[Arc<JobRoot>]) -> Result<bool, 
         });
         preflight(&context.config, &context.report, context.resumed(), roots).await?;
     }
-    if options.delete.is_some() && !options.only_deletions {
+    if options.delete.is_some() && !only_deletions {
         check_deletions(context, roots).await?;
     }
     sweep_before(context, roots).await;

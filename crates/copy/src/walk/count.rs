@@ -16,6 +16,7 @@ use crate::job::options::is_temporary;
 use crate::job::outcome::{Fatal, Status};
 use crate::job::report::Report;
 use crate::job::root::JobRoot;
+use crate::walk::balance::Balance;
 use crate::walk::list_ahead::{AHEAD_NAMED_MAX, CHUNK, ListAhead};
 use crate::walk::listing_cache::ListingCache;
 use crate::walk::standing::{STANDING_LARGE_MAX, Standing};
@@ -24,8 +25,11 @@ use crate::walk::standing::{STANDING_LARGE_MAX, Standing};
 /// walk.
 pub(crate) async fn count_during_copy(context: Arc<Context>, roots: Vec<Arc<JobRoot>>) {
     let is_known = context.report.live.count_final.load(Ordering::Acquire);
-    // The copying walk lists the folders of a distant source ahead by itself.
-    let is_needed = |root: &&Arc<JobRoot>| !is_known || !root.root.source.capabilities().remote;
+    // The copying walk lists the folders of a distant source ahead by itself, and finds those of a source that
+    // is compared with a distant target.
+    let is_compared = |root: &JobRoot| root.digests.as_ref().is_some_and(Balance::is_promising);
+    let is_needed =
+        |root: &&Arc<JobRoot>| !is_known || !(root.root.source.capabilities().remote || is_compared(root));
     for root in roots.iter().filter(is_needed) {
         let cache = Some(&context.listing_cache);
         let mut count = Count::new(&context.config, &context.report, root, cache);
@@ -74,7 +78,7 @@ pub(crate) async fn preflight(
     if !config.options.preflight || resumed || space.total == 0 || found.needed <= space.available {
         return Ok(());
     }
-    // Not all of it may be new: what is there already needs no room. To know, the whole target is listed.
+    // Some of it may be there already and need no room. To know that, the whole target is listed.
     let needed = count_all(config, report, roots, true).await?.needed;
     if needed > space.available {
         let message = format!(
@@ -139,7 +143,7 @@ struct Count<'a> {
     report: &'a Report,
     root: &'a JobRoot,
     /// Where the copying walk beside this one finds the listings. `None` before the copy: then
-    /// names are checked.
+    /// names are checked, unless it weighs.
     cache: Option<&'a ListingCache>,
     /// Whether it adds to the totals.
     adds: bool,
@@ -158,7 +162,7 @@ impl<'a> Count<'a> {
         root: &'a JobRoot,
         cache: Option<&'a ListingCache>,
     ) -> Self {
-        let (sources, targets) = ListAhead::of_ends(config, root);
+        let (sources, targets) = ListAhead::of_ends(config, root, false);
         Self {
             config,
             report,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::job::config::JobConfig;
 use crate::job::root::JobRoot;
-use crate::walk::twin::{Asked, Twin, Twins};
+use crate::walk::twin::{Asked, SpareListings, Twin, Twins};
 
 /// Entries taken from a listing at once.
 pub(crate) const CHUNK: usize = 1024;
@@ -39,7 +39,7 @@ const LARGE: usize = 8 * CHUNK;
 const UNKNOWN: usize = 2 * CHUNK;
 /// Age at which a listing that was begun ahead is made again. A guess: much longer than the round trips of
 /// one, and too short for much to happen in the folder.
-const FRESH: Duration = Duration::from_secs(5);
+pub(crate) const FRESH: Duration = Duration::from_secs(5);
 
 /// An open listing and its first entries. (The mutex makes the type `Sync`, which futures that hold it
 /// need.)
@@ -51,6 +51,8 @@ pub(crate) struct ListAhead {
     is_far: bool,
     /// What a far folder is compared with before it is listed.
     twin: Option<Arc<Twin>>,
+    /// Listings that were made to compare this end with a far one.
+    spare: Option<Arc<SpareListings>>,
     /// Digests of folders whose listings are not begun yet.
     asked: HashMap<RelPath, Asked>,
     begun: HashMap<RelPath, Ahead>,
@@ -109,6 +111,7 @@ impl ListAhead {
             tree: Arc::clone(tree),
             is_far: tree.capabilities().remote,
             twin: None,
+            spare: None,
             asked: HashMap::new(),
             begun: HashMap::new(),
             entries: Arc::default(),
@@ -116,12 +119,19 @@ impl ListAhead {
         }
     }
 
-    /// Begins without a folder, for the source and the target of a root.
-    pub(crate) fn of_ends(config: &JobConfig, root: &JobRoot) -> (Self, Self) {
-        let twins = Twins::of(config, root);
+    /// Begins without a folder, for the source and the target of a root. `lists_both`: whether the end on this
+    /// machine is listed as well where the other one is far.
+    pub(crate) fn of_ends(config: &JobConfig, root: &JobRoot, lists_both: bool) -> (Self, Self) {
+        let spare = lists_both.then(Arc::default);
+        let twins = Twins::of(config, root, spare.as_ref());
+        let end = |tree: &Arc<dyn Tree>, twin: Option<Arc<Twin>>| {
+            let mut end = Self::of(tree);
+            end.spare = spare.clone().filter(|_| !end.is_far);
+            end.with_twin(twin)
+        };
         (
-            Self::of(&root.root.source).with_twin(twins.of_source),
-            Self::of(&config.target).with_twin(twins.of_target),
+            end(&root.root.source, twins.of_source),
+            end(&config.target, twins.of_target),
         )
     }
 
@@ -150,7 +160,7 @@ impl ListAhead {
             }
             let entries = self.entries.load(Ordering::Relaxed);
             if self.begun.len() < FOLDERS_MAX && entries < ENTRIES_MAX {
-                let ahead = self.begin(folder.clone());
+                let ahead = self.begin(folder.clone(), is_promising);
                 self.begun.insert(folder, ahead);
             } else if !is_promising || self.asked.len() >= AHEAD_NAMED_MAX {
                 return;
@@ -161,11 +171,14 @@ impl ListAhead {
         }
     }
 
-    fn begin(&mut self, folder: RelPath) -> Ahead {
+    /// `asks`: whether the folder's digest is asked for before its twin is listed, so that it does not come
+    /// behind those of folders whose turn is later.
+    fn begin(&mut self, folder: RelPath, asks: bool) -> Ahead {
         let counted = Arc::new(Counted::new(&self.entries, self.expected.load(Ordering::Relaxed)));
         let expected = Arc::clone(&self.expected);
         let (tree, within) = (Arc::clone(&self.tree), Arc::clone(&counted));
         let (twin, asked) = (self.twin.clone(), self.asked.remove(&folder));
+        let asked = asked.or_else(|| asks.then(|| Asked::ask(&self.tree, folder.clone())));
         let at = asked.as_ref().map_or_else(Instant::now, |asked| asked.at);
         let task = tokio::spawn(async move {
             let told = match &twin {
@@ -209,6 +222,7 @@ impl ListAhead {
         Taken {
             tree: Arc::clone(&self.tree),
             twin: self.twin.clone(),
+            spare: self.spare.clone(),
             asked: self
                 .asked
                 .remove(folder)
@@ -223,6 +237,7 @@ impl ListAhead {
 pub(crate) struct Taken<'a> {
     tree: Arc<dyn Tree>,
     twin: Option<Arc<Twin>>,
+    spare: Option<Arc<SpareListings>>,
     asked: Option<Asked>,
     folder: &'a RelPath,
     ahead: Option<Ahead>,
@@ -234,6 +249,9 @@ impl Taken<'_> {
     /// # Errors
     /// The folder cannot be listed.
     pub(crate) async fn begun(self) -> Result<Begun, Error> {
+        if let Some(spare) = self.spare.and_then(|spare| spare.take(self.folder)) {
+            return Ok(spare);
+        }
         let Some(mut ahead) = self.ahead else {
             if let Some(twin) = &self.twin
                 && let Some((begun, _)) = twin.listing(&*self.tree, self.folder, self.asked).await?

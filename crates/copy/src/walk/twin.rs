@@ -27,11 +27,14 @@ use crate::job::options::Options;
 use crate::job::root::JobRoot;
 use crate::verify::hashes::Hashes;
 use crate::walk::balance::Balance;
-use crate::walk::list_ahead::{Begun, CHUNK};
+use crate::walk::list_ahead::{Begun, CHUNK, FRESH};
 
 /// Largest number of entries of a folder that is compared: some 300 bytes each, for as long as the listing
 /// waits.
 const ENTRIES_MAX: usize = 4 * CHUNK;
+/// Largest number of entries in spare listings: as many as are listed ahead.
+const SPARE_MAX: usize = 4 * ENTRIES_MAX;
+
 /// The tree near to us that mirrors a far one.
 pub(crate) struct Twin {
     near: Arc<dyn Tree>,
@@ -39,6 +42,34 @@ pub(crate) struct Twin {
     far_top: RelPath,
     near_top: RelPath,
     balance: Balance,
+    spare: Option<Arc<SpareListings>>,
+}
+
+/// Listings of folders of this machine that were made to compare them, for the walk that lists them next.
+/// Only those of folders that were found equal: where a folder differs, the far end is listed later than this
+/// one, and what has come to both meanwhile would look as if only the far end had it.
+#[derive(Default)]
+pub(crate) struct SpareListings {
+    listings: Mutex<HashMap<RelPath, (Instant, Begun, usize)>>,
+}
+
+impl SpareListings {
+    fn put(&self, folder: RelPath, at: Instant, listing: TwinListing) {
+        let mut listings = self.listings.lock();
+        listings.retain(|_, (at, ..)| at.elapsed() < FRESH);
+        let spare: usize = listings.values().map(|(.., entries)| entries).sum();
+        let entries = listing.ready.len();
+        if spare + entries <= SPARE_MAX {
+            let (begun, _) = listing.begin();
+            listings.insert(folder, (at, begun, entries));
+        }
+    }
+
+    /// Takes the listing of a folder, if there is one that is not too old.
+    pub(crate) fn take(&self, folder: &RelPath) -> Option<Begun> {
+        let (at, begun, _) = self.listings.lock().remove(folder)?;
+        (at.elapsed() < FRESH).then_some(begun)
+    }
 }
 
 /// Twins of a job's ends; at most one of them has one.
@@ -61,14 +92,21 @@ pub(crate) fn may_digest(options: &Options, hashes: Option<&Hashes>, is_resumed:
 }
 
 impl Twins {
-    /// Returns those of a root.
-    pub(crate) fn of(config: &JobConfig, root: &JobRoot) -> Self {
+    /// Returns those of a root. `spare` keeps what is listed of the near end.
+    pub(crate) fn of(config: &JobConfig, root: &JobRoot, spare: Option<&Arc<SpareListings>>) -> Self {
         let Some(balance) = root.digests.as_ref().filter(|_| !root.rules.sizes_unknown) else {
             return Self::default();
         };
         let source = (&root.root.source, &root.whole.0);
         let target = (&config.target, &root.whole.1);
-        Self::between(source, target, balance)
+        let mut twins = Self::between(source, target, balance);
+        for twin in [&mut twins.of_source, &mut twins.of_target].into_iter().flatten() {
+            // Nobody else has it yet.
+            if let Some(twin) = Arc::get_mut(twin) {
+                twin.spare = spare.cloned();
+            }
+        }
+        twins
     }
 
     /// Returns those of two folders.
@@ -98,6 +136,7 @@ impl Twin {
                 far_top: far.1.clone(),
                 near_top: near.1.clone(),
                 balance: balance.clone(),
+                spare: None,
             })
         })
     }
@@ -118,15 +157,21 @@ impl Twin {
         folder: &RelPath,
         asked: Option<Asked>,
     ) -> Result<Option<(Begun, usize)>, Error> {
-        if self.balance.is_hopeless() {
-            return Ok(None);
-        }
         let Some(below) = folder.strip_prefix(&self.far_top) else {
             return Ok(None);
         };
-        // Before the far end is asked: there may be nothing to compare with.
-        let twin = list_whole(&*self.near, &self.near_top.join_path(&below)).await;
-        let Ok(Some(twin)) = twin else {
+        let near = self.near_top.join_path(&below);
+        if let Some(spare) = &self.spare {
+            // The far folder may be listed anew, and then the near one must be as well.
+            spare.take(&near);
+        }
+        if self.balance.is_hopeless() {
+            return Ok(None);
+        }
+        // Before the far end is asked, unless folders were mostly equal so far: there may be nothing to
+        // compare with.
+        let at = Instant::now();
+        let Ok(Some(mut twin)) = list_whole(&*self.near, &near).await else {
             return Ok(None);
         };
         let digest = match asked {
@@ -139,16 +184,16 @@ impl Twin {
             digest => digest.ok().flatten(),
         };
         let has_digest = digest.is_some();
-        let found = digest.and_then(|digest| Some((entries_of(&*digest, &twin)?, digest.origin())));
+        let found = digest.and_then(|digest| Some((entries_of(&*digest, &mut twin.ready)?, digest.origin())));
         self.balance.weigh(has_digest.then_some(found.is_some()));
         let Some((entries, origin)) = found else {
             return Ok(None);
         };
-        let count = entries.len();
-        let mut ready = VecDeque::from(entries);
-        let first = ready.drain(..count.min(CHUNK)).collect();
-        let listing: Box<dyn Listing> = Box::new(TwinListing { ready, origin });
-        Ok(Some(((Mutex::new(listing), first), count)))
+        if let Some(spare) = &self.spare {
+            spare.put(near, at, twin);
+        }
+        let ready = entries.into();
+        Ok(Some(TwinListing { ready, origin }.begin()))
     }
 }
 
@@ -176,23 +221,25 @@ impl Drop for Asked {
 }
 
 /// Lists a folder to its end; `None` if it is empty or has too many entries.
-async fn list_whole(tree: &dyn Tree, folder: &RelPath) -> Result<Option<Vec<DirEntry>>, Error> {
+async fn list_whole(tree: &dyn Tree, folder: &RelPath) -> Result<Option<TwinListing>, Error> {
     let mut listing = tree.list(folder).await?;
-    let mut whole = Vec::new();
+    let mut ready = VecDeque::new();
     loop {
         let entries = listing.next(CHUNK).await?;
         if entries.is_empty() {
-            return Ok((!whole.is_empty()).then_some(whole));
+            let origin = listing.origin();
+            return Ok((!ready.is_empty()).then_some(TwinListing { ready, origin }));
         }
-        if whole.len() + entries.len() > ENTRIES_MAX {
+        if ready.len() + entries.len() > ENTRIES_MAX {
             return Ok(None);
         }
-        whole.extend(entries);
+        ready.extend(entries);
     }
 }
 
 /// Returns the entries of the far folder if they are equal to those of the twin in all that is compared.
-fn entries_of(digest: &dyn FolderDigest, twin: &[DirEntry]) -> Option<Vec<DirEntry>> {
+fn entries_of(digest: &dyn FolderDigest, twin: &mut VecDeque<DirEntry>) -> Option<Vec<DirEntry>> {
+    let twin = &*twin.make_contiguous();
     let entries = digest.entries(twin)?;
     let own: HashMap<&Name, &Metadata> = twin
         .iter()
@@ -224,10 +271,19 @@ fn are_equal(twin: &Metadata, found: &Metadata) -> bool {
     }
 }
 
-/// A listing that was not made by the far end.
+/// A listing whose entries are all here.
 struct TwinListing {
     ready: VecDeque<DirEntry>,
     origin: Option<Origin>,
+}
+
+impl TwinListing {
+    /// Returns the listing with its first entries, and the number of all.
+    fn begin(mut self) -> (Begun, usize) {
+        let count = self.ready.len();
+        let first = self.ready.drain(..count.min(CHUNK)).collect();
+        ((Mutex::new(Box::new(self)), first), count)
+    }
 }
 
 impl Listing for TwinListing {

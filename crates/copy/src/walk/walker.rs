@@ -65,7 +65,9 @@ pub(crate) async fn walk(
     root: &Arc<JobRoot>,
     finisher: &mpsc::UnboundedSender<FolderInner>,
 ) -> Vec<oneshot::Receiver<()>> {
-    let (sources, targets) = ListAhead::of_ends(&context.config, root);
+    // What stands at a near target is looked up by name.
+    let lists_both = context.config.target.capabilities().remote;
+    let (sources, targets) = ListAhead::of_ends(&context.config, root, lists_both);
     let mut walker = Walker {
         context,
         root,
