@@ -173,8 +173,8 @@ impl LossPolicy {
         if took < MEASURE_MIN.max(load.round_trip * MEASURE_ROUND_TRIPS) {
             return None;
         }
-        let moved = load.line.since(mark.line).moved_bytes;
-        let rate = moved as f64 / took.as_secs_f64();
+        let line = load.line.since(mark.line);
+        let rate = line.moved_bytes as f64 / took.as_secs_f64();
         if is_trial {
             let (before, had) = self.before;
             if rate < before * GAIN {
@@ -182,13 +182,13 @@ impl LossPolicy {
                 let more = load.channels.saturating_sub(had.max(1));
                 return (more > 0).then_some(Advice::Close(more));
             }
-        } else if !is_losing(load.line.since(mark.line), load.is_bbr) {
+        } else if !is_losing(line, load.is_bbr) {
             self.phase = Phase::Watch(Some(fresh));
             return None;
         }
         let wanted = match is_trial {
             true => load.channels,
-            false if 2 * load.queued_bytes.saturating_sub(mark.queued_bytes) >= moved => {
+            false if 2 * load.queued_bytes.saturating_sub(mark.queued_bytes) >= line.moved_bytes => {
                 load.channels * FIRST_TIMES
             }
             false => self.channels_max,
@@ -198,7 +198,7 @@ impl LossPolicy {
             self.phase = Phase::Settled;
             return None;
         }
-        let most = load.channels as f64 * loss_limited(load.line.since(mark.line), load.round_trip);
+        let most = load.channels as f64 * loss_limited(line, load.round_trip);
         self.before = (rate.min(most), load.channels);
         self.phase = Phase::Opening {
             since: now,
@@ -210,23 +210,26 @@ impl LossPolicy {
 
 /// Returns the most bytes a second that losses leave to a connection; infinite without losses.
 fn loss_limited(line: Info, round_trip: Duration) -> f64 {
-    let (part, whole) = match line.sent >= line.received {
-        true => (line.sent_again, line.sent),
-        false => (line.out_of_order, line.received),
-    };
-    let losses = part as f64 / whole.max(1) as f64;
+    let (lost, all) = losses(line);
+    let losses = lost as f64 / all.max(1) as f64;
     FORMULA_TIMES * 1.22 * SEGMENT / (round_trip.as_secs_f64() * losses.sqrt())
 }
 
-/// Whether a line has lost segments that a loss-based congestion control takes for a full line. For
-/// what this end sends, the segments sent again tell; for what it receives, those out of order, since
-/// the other end does not say how it sends.
-fn is_losing(line: Info, is_bbr: bool) -> bool {
-    let above = |part: u64, whole: u64| part >= AGAIN_MIN && part as f64 >= LOSSY * whole as f64;
+/// Returns the segments that were lost and all, of the direction that carries more. For what this end sends,
+/// the segments sent again tell; for what it receives, those out of order.
+fn losses(line: Info) -> (u64, u64) {
     match line.sent >= line.received {
-        true => !is_bbr && above(line.sent_again, line.sent),
-        false => above(line.out_of_order, line.received),
+        true => (line.sent_again, line.sent),
+        false => (line.out_of_order, line.received),
     }
+}
+
+/// Whether a line has lost segments that a loss-based congestion control takes for a full line. The other
+/// end does not say how it sends.
+fn is_losing(line: Info, is_bbr: bool) -> bool {
+    let (lost, all) = losses(line);
+    let is_seen = lost >= AGAIN_MIN && lost as f64 >= LOSSY * all as f64;
+    is_seen && !(is_bbr && line.sent >= line.received)
 }
 
 #[cfg(test)]

@@ -88,6 +88,7 @@ impl Check {
                 (&spec.source, &spec.source_path),
                 (&spec.target, &spec.target_path),
                 &Balance::default(),
+                None,
             ),
         };
         Self {

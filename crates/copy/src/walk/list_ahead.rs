@@ -416,7 +416,7 @@ mod tests {
         }
         let (near, far): (Arc<dyn Tree>, Arc<dyn Tree>) = (near, far);
         let root = RelPath::root();
-        let twins = Twins::between((&near, &root), (&far, &root), &Balance::default());
+        let twins = Twins::between((&near, &root), (&far, &root), &Balance::default(), None);
         let mut ahead = ListAhead::of(&far).with_twin(twins.of_target);
         ahead.want(folders(folders_max));
         assert!(ahead.asked.is_empty(), "nothing was equal yet");

@@ -99,14 +99,7 @@ impl Twins {
         };
         let source = (&root.root.source, &root.whole.0);
         let target = (&config.target, &root.whole.1);
-        let mut twins = Self::between(source, target, balance);
-        for twin in [&mut twins.of_source, &mut twins.of_target].into_iter().flatten() {
-            // Nobody else has it yet.
-            if let Some(twin) = Arc::get_mut(twin) {
-                twin.spare = spare.cloned();
-            }
-        }
-        twins
+        Self::between(source, target, balance, spare)
     }
 
     /// Returns those of two folders.
@@ -114,10 +107,11 @@ impl Twins {
         source: (&Arc<dyn Tree>, &RelPath),
         target: (&Arc<dyn Tree>, &RelPath),
         balance: &Balance,
+        spare: Option<&Arc<SpareListings>>,
     ) -> Self {
         Self {
-            of_source: Twin::new(source, target, balance),
-            of_target: Twin::new(target, source, balance),
+            of_source: Twin::new(source, target, balance, spare),
+            of_target: Twin::new(target, source, balance, spare),
         }
     }
 }
@@ -127,6 +121,7 @@ impl Twin {
         far: (&Arc<dyn Tree>, &RelPath),
         near: (&Arc<dyn Tree>, &RelPath),
         balance: &Balance,
+        spare: Option<&Arc<SpareListings>>,
     ) -> Option<Arc<Self>> {
         let (is_far, is_near) = (far.0.capabilities(), near.0.capabilities());
         // A tree that shows links as what they lead to reports more about each folder than a digest has.
@@ -136,7 +131,7 @@ impl Twin {
                 far_top: far.1.clone(),
                 near_top: near.1.clone(),
                 balance: balance.clone(),
-                spare: None,
+                spare: spare.cloned(),
             })
         })
     }
@@ -337,7 +332,7 @@ mod tests {
             filled(MemoryTree::new(), "n", folders).await,
             filled(far(), "f", folders).await,
         );
-        let twins = Twins::between((&near, &path("n")), (&far, &path("f")), &Balance::default());
+        let twins = Twins::between((&near, &path("n")), (&far, &path("f")), &Balance::default(), None);
         assert!(twins.of_source.is_none());
         (near, far, twins.of_target.unwrap())
     }
@@ -443,7 +438,7 @@ mod tests {
         let follows: Arc<dyn Tree> = Arc::new(MemoryTree::new().with_capabilities(capabilities));
         let top = RelPath::root();
         let has = |source, target| {
-            let twins = Twins::between((source, &top), (target, &top), &Balance::default());
+            let twins = Twins::between((source, &top), (target, &top), &Balance::default(), None);
             (twins.of_source.is_some(), twins.of_target.is_some())
         };
         assert_eq!(has(&near, &digests), (false, true));
