@@ -30,6 +30,8 @@ pub(crate) struct Request {
     /// Payload bytes, for the window governor; 0 for a request without payload.
     pub(crate) bytes: u64,
     pub(crate) answer: oneshot::Sender<Answer>,
+    /// Counts the request as outstanding, also when nobody waits for it any more.
+    pub(crate) load: Load,
 }
 
 /// The outcome of a request.
@@ -138,7 +140,8 @@ impl SessionShared {
 #[derive(Debug)]
 pub(crate) struct ChannelStatus {
     budget: Arc<Budget>,
-    window_max: u64,
+    pub(crate) window_max: u64,
+    pub(crate) gives_way: bool,
     /// Number of connections that start together, including this one.
     pub(crate) starting_channels: u16,
     pub(crate) session: Arc<SessionShared>,
@@ -154,13 +157,14 @@ pub(crate) struct ChannelStatus {
 impl ChannelStatus {
     pub(crate) fn new(
         budget: Arc<Budget>,
-        window_max: u64,
+        (window_max, gives_way): (u64, bool),
         starting_channels: u16,
         session: Arc<SessionShared>,
     ) -> Self {
         Self {
             budget,
             window_max,
+            gives_way,
             starting_channels,
             session,
             window: AtomicU64::new(0),
@@ -172,10 +176,6 @@ impl ChannelStatus {
         }
     }
 
-    pub(crate) fn window_max(&self) -> u64 {
-        self.window_max
-    }
-
     /// Publishes the governor's state. The connection's window was `old` bytes and is now `window`.
     pub(crate) fn publish(&self, (old, window): (u64, u64), governor: &WindowGovernor) {
         if window != old {
@@ -183,7 +183,7 @@ impl ChannelStatus {
             self.window.store(window, Ordering::Relaxed);
         }
         self.delivered.store(governor.total(), Ordering::Relaxed);
-        self.rate.store(governor.rate(), Ordering::Relaxed);
+        self.rate.store(governor.pace(), Ordering::Relaxed);
         self.steady.store(governor.is_steady(), Ordering::Relaxed);
         if let Some(round_trip) = governor.round_trip() {
             let us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
@@ -220,7 +220,7 @@ pub(crate) struct Channel {
     next_id: AtomicU64,
     /// Outstanding bytes, plus one for each request; the channel for the next request is chosen by
     /// it.
-    load: AtomicU64,
+    load: Arc<AtomicU64>,
     status: Arc<ChannelStatus>,
 }
 
@@ -235,7 +235,7 @@ impl Channel {
             requests,
             control,
             next_id: AtomicU64::new(1),
-            load: AtomicU64::new(0),
+            load: Arc::default(),
             status,
         };
         let queues = Queues {
@@ -263,8 +263,8 @@ impl Channel {
             compound,
             bytes,
             answer,
+            load: Load::new(&self.load, bytes + 1),
         };
-        let _load = LoadGuard::new(&self.load, bytes + 1);
         if let Err(mpsc::error::SendError(request)) = self.requests.send(request).await {
             return Answer::Refused(Misuse::Ended, request.compound.operations);
         }
@@ -355,6 +355,23 @@ impl Drop for CancelGuard<'_> {
                 let _ = self.control.send(Control::Cancel(self.id));
             }
         }
+    }
+}
+
+/// Part of a connection's outstanding work, while it lives.
+#[derive(Debug)]
+pub(crate) struct Load(Arc<AtomicU64>, u64);
+
+impl Load {
+    fn new(load: &Arc<AtomicU64>, amount: u64) -> Self {
+        load.fetch_add(amount, Ordering::Relaxed);
+        Self(Arc::clone(load), amount)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 

@@ -35,7 +35,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::workers::Workers;
 pub(crate) use self::workers::jobs;
-use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Queues, Request};
+use crate::channel::{Answer, ChannelStatus, CloseNotice, Control, Load, Queues, Request};
 use crate::error::{Error, LostReason, Result, Unprotected};
 use crate::line::LineWatch;
 use crate::login::{Authenticator, Renewal};
@@ -113,11 +113,15 @@ struct Pending {
     bytes: u64,
     #[expect(dead_code, reason = "it is dropped with the request")]
     sending: Option<Sending>,
+    #[expect(dead_code, reason = "it is dropped with the request")]
+    load: Option<Load>,
     sent_at: Duration,
     stamp: Option<Stamp>,
     is_timed: bool,
     /// CHANGE_NOTIFY.
     is_notify: bool,
+    /// READ: nothing is lost if nobody waits for its reply.
+    is_read: bool,
     /// When the request becomes overdue, and whether it has.
     due: Option<Duration>,
     is_overdue: bool,
@@ -133,7 +137,7 @@ impl Driver {
         queues: Queues,
         (ready, timeout): (oneshot::Sender<Result<Ready>>, Duration),
     ) -> Self {
-        let governor = WindowGovernor::new(status.window_max());
+        let governor = WindowGovernor::new(status.window_max, status.gives_way);
         status.session.join();
         Self {
             stream,
@@ -362,6 +366,7 @@ impl Driver {
             compound,
             bytes,
             answer,
+            load,
         } = request;
         if answer.is_closed() {
             return;
@@ -370,6 +375,7 @@ impl Driver {
         let tree = first.map_or(TreeId(0), |operation| operation.tree);
         let encrypt = compound.encrypt;
         let is_notify = first.is_some_and(|operation| operation.command == Command::ChangeNotify);
+        let is_read = first.is_some_and(|operation| operation.command == Command::Read);
         let is_timed = bytes == 0 && !is_notify;
         let commands = wire_log::commands(&compound);
         let allowance = overdue::allowance(&compound, self.timeout);
@@ -390,10 +396,12 @@ impl Driver {
                         encrypt,
                         bytes,
                         sending,
+                        load: Some(load),
                         sent_at: now,
                         stamp,
                         is_timed,
                         is_notify,
+                        is_read,
                         due: allowance.map(|allowance| now + allowance),
                         is_overdue: false,
                         notice: None,

@@ -12,8 +12,9 @@ use ropeway_tcp::Info;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// Interval at which a driver asks the kernel. A guess: a round trip of a long line.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// Bounds of the interval at which a driver asks the kernel, which is the round trip.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+const INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// The line is full while its round trip is this many times the shortest one, and [`QUEUED_MIN`] longer:
 /// data wait in its queue. Losses that come by chance leave the queue empty. A guess.
 const QUEUED_TIMES: f64 = 1.25;
@@ -93,7 +94,8 @@ impl LineWatch {
         if now < self.next {
             return;
         }
-        self.next = now + INTERVAL;
+        let interval = self.counted.round_trip;
+        self.next = now + interval.clamp(INTERVAL_MIN, INTERVAL_MAX);
         self.look_now(stream, connection, totals);
         // Only own ends have several levels.
         let has_levels = connection

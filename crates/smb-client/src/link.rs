@@ -4,6 +4,7 @@
 //! A request that finds no session establishes one. Requests that arrive meanwhile wait for the
 //! same attempt and share its outcome. So nothing runs in the background while the client is idle.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,13 +48,20 @@ const PAUSE_LAST: Duration = Duration::from_secs(3);
 /// answer.
 const ECHOS: u32 = 3;
 
-/// Interval at which the policy for lossy lines looks: a round trip of a long line.
-const LOSS_LOOK: Duration = Duration::from_millis(100);
+/// Bounds of the interval at which the policy for lossy lines looks, which is a round trip.
+const LOSS_LOOK_MIN: Duration = Duration::from_millis(10);
+const LOSS_LOOK_MAX: Duration = Duration::from_millis(100);
 /// Bytes in flight on a long line until some have arrived, and then this many times what has: TCP's
 /// own start is not limited, and a line that turns out to be slow has not all of the data waiting on
 /// the connections that it began with. A guess.
 const AHEAD_START: u64 = 8 << 20;
 const AHEAD_TIMES: u64 = 8;
+/// The same for what is read, which no connection can give back once it has asked for it: this many times
+/// the most that arrived in one of the last looks, since TCP doubles the rate each round trip. Guesses:
+/// three doublings.
+const READS_AHEAD_START: u64 = 2 << 20;
+const READS_AHEAD_TIMES: u64 = 8;
+const READS_AHEAD_LOOKS: usize = 4;
 /// The policy for lossy lines ends when nothing filled the line for this time. A guess: a copy that
 /// looks for changes in between goes on within it.
 const LOSS_IDLE_MAX: Duration = Duration::from_secs(120);
@@ -70,6 +78,8 @@ pub(crate) struct Link {
     pub(crate) authenticator: Arc<Authenticator>,
     client_guid: Guid,
     pub(crate) budget: Arc<Budget>,
+    /// The bytes that READ asked for and that have not arrived, on a line that may lose segments.
+    pub(crate) reads_ahead: Budget,
     current: Mutex<Option<Arc<Session>>>,
     /// Held while a session is established; waiters then look at `current` and `failure`.
     connecting: tokio::sync::Mutex<()>,
@@ -128,6 +138,7 @@ impl Link {
             endpoint: endpoint.clone(),
             client_guid: Guid(random()?),
             budget: Arc::new(Budget::new(options.bytes_in_flight_max)),
+            reads_ahead: Budget::capped(options.bytes_in_flight_max),
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
             failure: Mutex::new(None),
@@ -344,7 +355,7 @@ impl Link {
         begun.map_err(|fault| Error::PeerMisbehaved(fault.to_string()))?;
         let status = Arc::new(ChannelStatus::new(
             Arc::clone(&self.budget),
-            self.options.bytes_in_flight_max,
+            (self.options.bytes_in_flight_max, self.options.gives_way),
             starting_channels,
             Arc::clone(shared),
         ));
@@ -413,33 +424,49 @@ impl Link {
     /// once that is settled, the session has ended, or the line was not in use for a while.
     fn watch_losses(self: &Arc<Self>, session: &Arc<Session>) {
         let before = self.line.get().info.moved_bytes;
+        let mut last = before;
+        let mut arrived = VecDeque::from([0; READS_AHEAD_LOOKS]);
+        let look = session.round_trip().unwrap_or(LOSS_LOOK_MAX);
+        let look = look.clamp(LOSS_LOOK_MIN, LOSS_LOOK_MAX);
         self.budget.cap(AHEAD_START);
+        self.reads_ahead.cap(READS_AHEAD_START);
         let (link, session) = (Arc::downgrade(self), Arc::downgrade(session));
         tokio::spawn(async move {
             let mut used_at = Instant::now();
             loop {
-                tokio::time::sleep(LOSS_LOOK).await;
+                tokio::time::sleep(look).await;
                 let Some(link) = link.upgrade() else { return };
                 let Some(session) = session.upgrade() else {
-                    link.budget.cap(u64::MAX);
+                    link.lift_caps();
                     return;
                 };
-                if link.budget.is_used_up() {
+                let is_used_up = link.budget.is_used_up() || link.reads_ahead.is_used_up();
+                if is_used_up {
                     used_at = Instant::now();
                 }
-                let moved = link.line.get().info.moved_bytes.saturating_sub(before);
-                let ahead = AHEAD_START.saturating_add(moved.saturating_mul(AHEAD_TIMES));
-                link.budget.cap(ahead);
+                let moved = link.line.get().info.moved_bytes;
+                let all = moved.saturating_sub(before).saturating_mul(AHEAD_TIMES);
+                link.budget.cap(AHEAD_START.saturating_add(all));
+                arrived.pop_front();
+                arrived.push_back(moved.saturating_sub(std::mem::replace(&mut last, moved)));
+                let most = arrived.iter().copied().max().unwrap_or(0);
+                let most = most.saturating_mul(READS_AHEAD_TIMES);
+                link.reads_ahead.cap(READS_AHEAD_START.saturating_add(most));
                 if !session.is_alive() || !session.watches_losses() || used_at.elapsed() > LOSS_IDLE_MAX {
-                    link.budget.cap(u64::MAX);
+                    link.lift_caps();
                     return;
                 }
-                if let Some(advice) = session.loss_advice(&link.budget, &link.line) {
+                if let Some(advice) = session.loss_advice(is_used_up, &link.line) {
                     tracing::debug!(?advice, "the line loses segments");
                     link.follow(advice, &session);
                 }
             }
         });
+    }
+
+    fn lift_caps(&self) {
+        self.budget.cap(u64::MAX);
+        self.reads_ahead.cap(u64::MAX);
     }
 
     /// Binds one more connection to the session ([MS-SMB2] 3.2.4.1.7).

@@ -38,6 +38,9 @@ pub struct ClientOptions {
     pub timeout: Duration,
     /// Maximum number of READ and WRITE bytes in flight, over all connections.
     pub bytes_in_flight_max: u64,
+    /// Whether fewer bytes are in flight at a near server that answers late, so that its other users
+    /// wait less.
+    pub gives_way: bool,
     /// Size of the largest READ or WRITE in bytes. The server may allow less.
     pub io_max: u32,
     /// Which requests share a frame, where the server supports that.
@@ -69,6 +72,7 @@ impl Default for ClientOptions {
             timeout: Duration::from_secs(60),
             // Ten times 622 Mbit/s x 75 ms, and less than a small machine can spare.
             bytes_in_flight_max: 64 << 20,
+            gives_way: true,
             io_max: 8 << 20,
             compounds: Compounds::All,
             dfs: DfsHosts::default(),

@@ -5,8 +5,9 @@ use ropeway_smb_wire::fsctl::private::{PRIVATE_HEADER_LEN, PrivateOperation, Pri
 use ropeway_smb_wire::fsctl::private_put::{
     PUT_FILES_MAX, PUT_INPUT_MAX, PUT_STATUS_LEN, PutFile, PutStatus, PutStep,
 };
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
+use crate::budget::Permit;
 use crate::error::{Error, LostReason, Result};
 use crate::share::Share;
 use crate::together::{Added, Batch, Queue, Together};
@@ -49,7 +50,7 @@ where
 /// A file that is being made.
 pub(crate) struct PutAnswer<'a> {
     answered: oneshot::Receiver<Result<PutStatus>>,
-    _permit: SemaphorePermit<'a>,
+    _permit: Permit<'a>,
 }
 
 /// Returns whether times and attributes were set, or the error of an earlier step.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -33,6 +34,13 @@ const OUTDATED_PAUSE: Duration = Duration::from_millis(50);
 /// requests, so that each of two connections has one to send and one to come.
 const BUSY_BYTES: u64 = 4 << 20;
 
+/// One READ on a long line takes about this long, between these bounds; [`READ_AT_START`] until the rate is
+/// known. A rate at which the usual request takes less needs no smaller ones. Guesses.
+const READ_TIME: Duration = Duration::from_millis(250);
+const READ_MIN: usize = 64 << 10;
+const READ_AT_START: usize = 256 << 10;
+const READ_USUAL: usize = 1 << 20;
+
 /// A session: one login and its connections.
 pub(crate) struct Session {
     /// Number of the session within its link. Files opened in another session are lost.
@@ -45,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) secret: Option<SessionSecret>,
     channels: RwLock<Vec<Arc<Channel>>>,
     policy: Mutex<ChannelPolicy>,
+    channels_lossy_max: usize,
+    is_lossy: AtomicBool,
     losses: Mutex<LossPolicy>,
     started: Instant,
 }
@@ -100,6 +110,8 @@ impl Session {
             secret: established.ready.session,
             channels: RwLock::new(vec![Arc::new(established.channel)]),
             policy: Mutex::new(ChannelPolicy::new(established.channels_max)),
+            channels_lossy_max: established.channels_lossy_max,
+            is_lossy: AtomicBool::new(false),
             losses: Mutex::new(LossPolicy::new(established.channels_lossy_max)),
             started: Instant::now(),
         }
@@ -184,6 +196,39 @@ impl Session {
         self.write_channels().drain(..).collect()
     }
 
+    /// Returns the most bytes of one READ if the line may be slow: on a lossy line a connection needs
+    /// seconds for a large one, and what it is asked for no other connection takes over.
+    pub(crate) fn read_of_line(&self) -> Option<usize> {
+        if self.channels_lossy_max < 2 {
+            return None;
+        }
+        let channels = self.read_channels();
+        let rates = channels.iter().map(|channel| channel.backlog().rate);
+        let rates: Vec<u64> = rates.filter(|rate| *rate > 0).collect();
+        let rate = match self.is_lossy() {
+            // One that TCP has just started is fast for a moment.
+            true => rates.iter().sum::<u64>() / rates.len().max(1) as u64,
+            false => rates.iter().copied().max().unwrap_or(0),
+        };
+        let bytes = match rate {
+            0 => READ_AT_START,
+            rate => (rate as f64 * READ_TIME.as_secs_f64()) as usize,
+        };
+        (bytes < READ_USUAL).then(|| bytes.clamp(READ_MIN, READ_AT_START).next_multiple_of(READ_MIN))
+    }
+
+    /// Whether connections were opened because the line loses segments.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.is_lossy.load(Ordering::Relaxed)
+    }
+
+    /// Whether a connection of a lossy line has nothing to do.
+    pub(crate) fn has_idle(&self) -> bool {
+        let channels = self.read_channels();
+        let is_idle = |channel: &Arc<Channel>| channel.ended().is_none() && channel.backlog().bytes == 0;
+        self.is_lossy() && channels.iter().skip(1).any(is_idle)
+    }
+
     /// Opens no further connections: the server has refused one.
     pub(crate) fn settle_channels(&self) {
         self.policy.lock().settle();
@@ -197,7 +242,7 @@ impl Session {
 
     /// Returns the advice of the policy for lossy lines. Once it has opened connections, the other
     /// policy has no say any more.
-    pub(crate) fn loss_advice(&self, budget: &Budget, line: &LineTotals) -> Option<Advice> {
+    pub(crate) fn loss_advice(&self, is_used_up: bool, line: &LineTotals) -> Option<Advice> {
         let known = line.get();
         // `advice` takes the locks in the other order: the channels are released first.
         let load = {
@@ -210,11 +255,12 @@ impl Session {
                 line: known.info,
                 queued_bytes: known.queued_bytes,
                 is_bbr: known.is_bbr(),
-                is_busy: budget.is_used_up() || backlog() >= BUSY_BYTES,
+                is_busy: is_used_up || backlog() >= BUSY_BYTES,
             }
         };
         let advice = self.losses.lock().advise(self.started.elapsed(), load);
         if advice.is_some() {
+            self.is_lossy.store(true, Ordering::Relaxed);
             self.policy.lock().settle();
         }
         advice
@@ -254,7 +300,8 @@ impl Session {
         let channels = self.read_channels();
         let live = || channels.iter().filter(|channel| channel.ended().is_none());
         let backlogs = live().map(|channel| channel.backlog());
-        let picked = match is_sent {
+        // Replies to requests without data would wait behind what is read, too, where a connection is slow.
+        let picked = match is_sent || self.is_lossy() {
             true => earliest_sent(backlogs, bytes),
             false => earliest_done(backlogs, bytes),
         };

@@ -1,11 +1,28 @@
-//! The window of one connection: how many READ and WRITE bytes it keeps in flight. It is twice the
-//! measured bandwidth-delay product, plus headroom for the server's disk. Pure: time is an
-//! argument.
+//! The window of one connection: how many READ and WRITE bytes it keeps in flight. On a long line
+//! it is twice the measured bandwidth-delay product plus headroom; on a short one what the server
+//! works on at once, and what keeps it busy for a moment more. Pure: time is an argument.
 //!
 //! ```text
-//! Startup   the window doubles each round trip while it limits and the rate grows by a quarter
-//! Steady    window = 2 x best rate of the last rounds x shortest round trip + headroom
+//! Startup   long line    the window doubles each round trip while it limits and the rate grows by a quarter
+//!           short line   one request
+//! Steady    long line    window = 2 x best rate of the last rounds x shortest round trip + headroom
+//!           short line   window = best rate of the last rounds x shortest time of service + headroom
+//! Alone     short line   one request at a time until the time of service is measured again
 //! ```
+//! Headroom is what the connection carries in a moment, and one request at least. So where the
+//! server's disk is slow, or has other users and gets slower, few bytes of this client wait at it,
+//! and the others wait little behind them. That is the rule of Vegas (Brakmo and Peterson, "TCP
+//! Vegas: end to end congestion avoidance on a global Internet", IEEE JSAC 1995), where the
+//! difference between window and rate x shortest round trip is held between two bounds. A server
+//! that works on many requests at once takes longer for each, and the rate grows with the window:
+//! there the headroom lets the window grow round by round.
+//!
+//! The time of service is the shortest time that a large request with data took lately. After
+//! [`SERVICE_KEPT`] it is measured again, with one request that is alone, as BBR drains its queue
+//! to see the distance: else a wait behind other users would pass for it. For the same reason the
+//! first request on a connection is alone: eight at once took half a second each on a disk that
+//! needs 10 ms for one.
+//!
 //! On a long line the headroom is at least two of the largest requests: a whole file of 4 MiB
 //! counts as in flight until its last byte arrives, and the next request has to be on the line by
 //! then.
@@ -23,8 +40,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The smallest window in bytes. A guess: four requests of 1 MiB keep a disk busy.
+/// The smallest upper bound of a window, and the window of a client whose depth is fixed, in bytes. A
+/// guess: four requests of 1 MiB keep a disk busy.
 pub(crate) const WINDOW_MIN: u64 = 4 << 20;
+/// The smallest window in bytes: a request of this size does not keep a server from others.
+const WINDOW_SMALL: u64 = 64 << 10;
 /// A line with this round trip or more is long. Below it a small start costs no noticeable time. A
 /// guess: nine doublings of TCP's congestion window take 90 ms.
 pub(crate) const FAR_ROUND_TRIP: Duration = Duration::from_millis(10);
@@ -34,8 +54,19 @@ const WINDOW_START: u64 = 8 << 20;
 /// length hold (11.7 MB). While TCP starts, the excess waits in sockets and does no harm; less
 /// leaves connections idle (measured: 2.6 s with 8 MiB, 2.5 s with 24 for 100 MB).
 const WINDOW_START_FAR: u64 = 24 << 20;
-/// Headroom for the server's disk in bytes, on top of what the line holds. A guess.
+/// Most headroom for the server's disk in bytes, on top of what the line holds. A guess.
 const HEADROOM: u64 = 4 << 20;
+/// Headroom as the time that the server needs for it. A guess: a disk turns in 8 ms.
+const HEADROOM_SHORT: Duration = Duration::from_millis(20);
+/// The same on a long line, where a pause of the server is noticed late.
+const HEADROOM_FAR: Duration = Duration::from_millis(20);
+/// How long the shortest time of service counts, as in BBR.
+const SERVICE_KEPT: Duration = Duration::from_secs(10);
+/// Time over which the present rate is measured: some round trips of a long line. A guess.
+const PACE_TIME: Duration = Duration::from_millis(500);
+/// Longest time in which the time of service is measured. A guess: a disk that starts to turn takes longer,
+/// and is measured the next time.
+const PROBE_MAX: Duration = Duration::from_secs(1);
 /// Number of rounds whose best rate counts, as in BBR.
 const ROUNDS: usize = 10;
 /// Number of rounds without growth that end the start, as in BBR.
@@ -52,6 +83,31 @@ pub(crate) struct Stamp {
     delivered_at: Duration,
     /// The window was not full, so a low rate says nothing about the line.
     idle: bool,
+    /// Nothing else was in flight.
+    is_alone: bool,
+}
+
+/// The shortest time of service lately.
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    took: Duration,
+    at: Duration,
+    /// Size of the request in bytes.
+    bytes: u64,
+    /// Whether it has to be measured again.
+    is_old: bool,
+}
+
+impl Service {
+    fn new(took: Duration, at: Duration, bytes: u64) -> Self {
+        let is_old = false;
+        Self {
+            took,
+            at,
+            bytes,
+            is_old,
+        }
+    }
 }
 
 /// The governor of one connection's window.
@@ -62,8 +118,13 @@ pub(crate) struct WindowGovernor {
     window_max: u64,
     headroom: u64,
     in_flight: u64,
-    /// Size of the largest request so far.
-    largest: u64,
+    /// Whether the window may become smaller than [`WINDOW_MIN`] for the server's other users.
+    gives_way: bool,
+    /// Size of the largest request of this round and the one before.
+    largest: [u64; 2],
+    service: Option<Service>,
+    /// Since when the time of service is being measured.
+    probing_since: Option<Duration>,
     delivered: u64,
     delivered_at: Duration,
     round_trip: Option<Duration>,
@@ -73,6 +134,16 @@ pub(crate) struct WindowGovernor {
     /// Whether the window was full at some time in this round.
     was_full: bool,
     start: Option<Start>,
+    pace: Pace,
+}
+
+/// The rate of the last moment with something in flight: under losses TCP may start ten times as fast as it
+/// goes on.
+#[derive(Debug, Default)]
+struct Pace {
+    since: Duration,
+    delivered: u64,
+    rate: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -82,15 +153,18 @@ struct Start {
 }
 
 impl WindowGovernor {
-    pub(crate) fn new(window_max: u64) -> Self {
+    pub(crate) fn new(window_max: u64, gives_way: bool) -> Self {
         let window_max = window_max.max(WINDOW_MIN);
         Self {
             window: WINDOW_START.min(window_max),
-            window_min: WINDOW_MIN,
+            window_min: if gives_way { WINDOW_SMALL } else { WINDOW_MIN },
             window_max,
             headroom: HEADROOM,
             in_flight: 0,
-            largest: 0,
+            gives_way,
+            largest: [0, 0],
+            service: None,
+            probing_since: None,
             delivered: 0,
             delivered_at: Duration::ZERO,
             round_trip: None,
@@ -98,6 +172,7 @@ impl WindowGovernor {
             round_ends_at: 0,
             was_full: false,
             start: Some(Start::default()),
+            pace: Pace::default(),
         }
     }
 
@@ -120,9 +195,14 @@ impl WindowGovernor {
         }
     }
 
-    /// Returns the number of bytes that may be in flight.
+    /// Returns the number of bytes that may be in flight. On a short line the first request is alone, so that
+    /// the time of service is known.
     pub(crate) fn window(&self) -> u64 {
-        self.window
+        let is_first = self.gives_way && self.service.is_none();
+        match is_first && self.round_trip.is_some() && !self.is_far() {
+            true => self.window.min(self.window_min),
+            false => self.window,
+        }
     }
 
     /// Returns the shortest round trip measured.
@@ -145,6 +225,12 @@ impl WindowGovernor {
         self.rates.iter().copied().max().unwrap_or(0)
     }
 
+    /// Returns the present rate, in bytes a second: it is lower than the best of the last rounds where the
+    /// line changes.
+    pub(crate) fn pace(&self) -> u64 {
+        self.pace.rate.unwrap_or_else(|| self.rate())
+    }
+
     /// Returns whether a larger window no longer raises the rate.
     pub(crate) fn is_steady(&self) -> bool {
         self.start.is_none()
@@ -152,11 +238,13 @@ impl WindowGovernor {
 
     /// Accounts for a request with `bytes` of payload that is sent now.
     pub(crate) fn sent(&mut self, now: Duration, bytes: u64) -> Stamp {
-        if self.in_flight == 0 {
+        let is_alone = self.in_flight == 0;
+        if is_alone {
             self.delivered_at = now;
+            (self.pace.since, self.pace.delivered) = (now, self.delivered);
         }
         self.in_flight += bytes;
-        self.largest = self.largest.max(bytes);
+        self.largest[0] = self.largest[0].max(bytes);
         // Full: one more request of the same size would not fit.
         let idle = self.in_flight + bytes <= self.window;
         self.was_full |= !idle;
@@ -165,6 +253,7 @@ impl WindowGovernor {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             idle,
+            is_alone,
         }
     }
 
@@ -189,6 +278,7 @@ impl WindowGovernor {
         self.delivered += bytes;
         self.delivered_at = now;
         self.answered(now.saturating_sub(stamp.sent_at));
+        self.served(now, stamp, bytes);
         let took = now
             .saturating_sub(stamp.delivered_at)
             .max(Duration::from_micros(1));
@@ -200,13 +290,64 @@ impl WindowGovernor {
         {
             *best = rate.max(*best);
         }
+        let took = now.saturating_sub(self.pace.since);
+        if took >= PACE_TIME {
+            let rate = (self.delivered - self.pace.delivered) as f64 / took.as_secs_f64();
+            self.pace = Pace {
+                since: now,
+                delivered: self.delivered,
+                rate: Some(rate as u64),
+            };
+        }
+        if self.gives_way && !self.is_far() && self.start.take().is_some() {
+            self.settle();
+        }
         if stamp.delivered >= self.round_ends_at {
             self.end_round();
         }
     }
 
+    /// Notes how long a request took.
+    fn served(&mut self, now: Duration, stamp: Stamp, bytes: u64) {
+        let took = now.saturating_sub(stamp.sent_at);
+        let age = |since: Duration| now.saturating_sub(since);
+        let is_small = 2 * bytes < self.largest();
+        match &mut self.service {
+            // It says nothing about large ones.
+            Some(_) if is_small => {}
+            Some(known) if known.took < took => {
+                known.is_old |= age(known.at) >= SERVICE_KEPT || bytes >= 2 * known.bytes;
+                if known.is_old && stamp.is_alone {
+                    *known = Service::new(took, now, bytes);
+                }
+            }
+            known => *known = Some(Service::new(took, now, bytes)),
+        }
+        let Some(service) = &mut self.service else { return };
+        if let Some(since) = self.probing_since {
+            let is_over = age(since) >= PROBE_MAX;
+            if is_over {
+                // The requests are too small to come one at a time.
+                (service.at, service.is_old) = (now, false);
+            }
+            if stamp.is_alone || is_over {
+                self.probing_since = None;
+                self.settle();
+            }
+        } else if service.is_old && self.gives_way && self.is_steady() && !self.is_far() {
+            self.probing_since = Some(now);
+            self.window = self.window_min.min(self.window_max);
+        }
+    }
+
+    /// Returns the size of the largest request lately.
+    fn largest(&self) -> u64 {
+        self.largest[0].max(self.largest[1])
+    }
+
     fn end_round(&mut self) {
         self.round_ends_at = self.delivered;
+        self.largest = [0, self.largest[0]];
         let was_full = std::mem::take(&mut self.was_full);
         let best = self.rate();
         // A round in which the caller did not fill the window proves neither growth nor a limit, so
@@ -248,144 +389,30 @@ impl WindowGovernor {
 
     fn settle(&mut self) {
         let Some(round_trip) = self.round_trip else { return };
-        let product = self.rate() as f64 * round_trip.as_secs_f64();
-        let headroom = match round_trip >= FAR_ROUND_TRIP {
-            true => self.headroom.max(2 * self.largest),
-            false => self.headroom,
+        if self.probing_since.is_some() {
+            return;
+        }
+        let rate = self.rate() as f64;
+        let in_time = |time: Duration| rate * time.as_secs_f64();
+        let largest = self.largest();
+        let target = match (self.is_far(), self.service) {
+            (true, _) => {
+                let headroom = match self.gives_way {
+                    true => self.headroom.min(in_time(HEADROOM_FAR) as u64),
+                    false => self.headroom,
+                };
+                2.0 * in_time(round_trip) + headroom.max(2 * largest) as f64
+            }
+            (false, Some(service)) if self.gives_way => {
+                let headroom = self.headroom.min(in_time(HEADROOM_SHORT) as u64);
+                in_time(service.took) + headroom.max(largest) as f64
+            }
+            _ => 2.0 * in_time(round_trip) + self.headroom as f64,
         };
-        let target = (2.0 * product) as u64 + headroom;
-        self.window = target.clamp(self.window_min.min(self.window_max), self.window_max);
+        self.window = (target as u64).clamp(self.window_min.min(self.window_max), self.window_max);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Simulates a line that carries `rate` bytes a second with a round trip of `delay`, and a
-    /// sender that always has more to send.
-    fn run(governor: &mut WindowGovernor, rate: f64, delay: Duration, block: u64, seconds: u64) -> Duration {
-        let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
-        let mut under_way: VecDeque<(Duration, Stamp)> = VecDeque::new();
-        let mut longest = Duration::ZERO;
-        while now < Duration::from_secs(seconds) {
-            while governor.in_flight + block <= governor.window() {
-                let stamp = governor.sent(now, block);
-                free_at = free_at.max(now) + Duration::from_secs_f64(block as f64 / rate);
-                under_way.push_back((free_at + delay, stamp));
-            }
-            let (at, stamp) = under_way.pop_front().unwrap();
-            now = at;
-            longest = longest.max(now - stamp.sent_at);
-            governor.delivered(now, stamp, block);
-        }
-        longest
-    }
-
-    #[test]
-    fn a_long_line_is_filled() {
-        for (rate, delay_ms) in [(77.75e6, 75), (19.4e6, 32), (125e6, 200), (1e9, 1)] {
-            let mut governor = WindowGovernor::new(64 << 20);
-            governor.answered(Duration::from_millis(delay_ms));
-            run(&mut governor, rate, Duration::from_millis(delay_ms), 1 << 20, 20);
-            let product = rate * delay_ms as f64 / 1000.0;
-            assert!(governor.is_steady());
-            assert!(
-                governor.rate() as f64 > 0.95 * rate,
-                "{} of {rate}",
-                governor.rate()
-            );
-            assert!(
-                governor.window() as f64 >= 1.5 * product,
-                "{} for {product}",
-                governor.window()
-            );
-            assert!(
-                governor.window() as f64 <= 2.5 * product + 5e6,
-                "{} for {product}",
-                governor.window()
-            );
-        }
-    }
-
-    /// Each request carries a whole file.
-    #[test]
-    fn a_long_line_is_filled_with_large_requests() {
-        let (rate, delay) = (19.4e6, Duration::from_millis(32));
-        let mut governor = WindowGovernor::new(64 << 20);
-        governor.answered(delay);
-        run(&mut governor, rate, delay, 4 << 20, 60);
-        assert!(governor.is_steady());
-        let carried = governor.delivered as f64 / 60.0;
-        assert!(carried > 0.97 * rate, "{carried} of {rate}");
-        assert!(governor.window() < 12 << 20, "{}", governor.window());
-    }
-
-    #[test]
-    fn the_start_takes_few_rounds() {
-        // 125 MB/s x 200 ms needs 25 MB: two doublings of 8 MiB.
-        let mut governor = WindowGovernor::new(64 << 20);
-        governor.answered(Duration::from_millis(200));
-        run(&mut governor, 125e6, Duration::from_millis(200), 1 << 20, 1);
-        assert!(governor.window() >= 25_000_000, "{}", governor.window());
-    }
-
-    #[test]
-    fn slow_start_does_not_grow_the_window() {
-        // TCP's own start on 622 Mbit/s x 75 ms: the rate doubles each round trip until it is the
-        // line's.
-        let (mut governor, delay) = (WindowGovernor::new(64 << 20), Duration::from_millis(75));
-        governor.answered(delay);
-        let (mut now, mut rate) = (Duration::ZERO, 200e3);
-        while rate < 73e6 {
-            let sent: Vec<_> = (0..8).map(|_| governor.sent(now, 1 << 20)).collect();
-            for stamp in sent {
-                now += Duration::from_secs_f64((1 << 20) as f64 / rate);
-                governor.delivered(now.max(stamp.sent_at + delay), stamp, 1 << 20);
-            }
-            rate = (rate * 2.0).min(73e6);
-            assert_eq!(governor.window(), WINDOW_START_FAR);
-        }
-    }
-
-    #[test]
-    fn connections_that_start_together_share_a_window() {
-        let mut governor = WindowGovernor::new(64 << 20);
-        governor.divide(4);
-        assert_eq!(governor.window(), WINDOW_START_FAR / 4);
-        governor.answered(Duration::from_millis(75));
-        run(&mut governor, 73e6 / 4.0, Duration::from_millis(75), 1 << 18, 20);
-        let total = 4 * governor.window();
-        assert!((10_000_000..18_000_000).contains(&total), "{total}");
-    }
-
-    #[test]
-    fn a_slow_disk_does_not_grow_the_window() {
-        let mut governor = WindowGovernor::new(64 << 20);
-        governor.answered(Duration::from_millis(1));
-        let longest = run(&mut governor, 10e6, Duration::from_millis(1), 1 << 20, 60);
-        assert!(governor.window() <= 5 << 20, "{}", governor.window());
-        assert!(longest < Duration::from_secs(7), "{longest:?}");
-    }
-
-    #[test]
-    fn an_idle_caller_does_not_change_the_window() {
-        let mut governor = WindowGovernor::new(64 << 20);
-        let before = governor.window();
-        for step in 0..1000 {
-            let now = Duration::from_millis(100 * step);
-            let stamp = governor.sent(now, 4096);
-            governor.delivered(now + Duration::from_millis(50), stamp, 4096);
-        }
-        assert_eq!(governor.window(), before);
-        assert!(!governor.is_steady());
-    }
-
-    #[test]
-    fn the_window_respects_the_callers_limit() {
-        let mut governor = WindowGovernor::new(16 << 20);
-        governor.answered(Duration::from_millis(500));
-        run(&mut governor, 1e9, Duration::from_millis(500), 1 << 20, 10);
-        assert!(governor.window() <= 16 << 20);
-    }
-}
+#[path = "window_tests.rs"]
+mod tests;

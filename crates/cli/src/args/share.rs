@@ -207,6 +207,7 @@ impl ShareArgs {
         let largest = era.read_size.max(era.write_size);
         options.io_max = largest;
         options.bytes_in_flight_max = u64::from(largest) * u64::from(era.reads.max(era.writes));
+        options.gives_way = false;
         (options.channels_max, options.channels_lossy_max) = (1, 1);
         options.compounds = match era.compounds {
             EraCompounds::None => Compounds::None,

@@ -8,6 +8,7 @@
 pub mod boost;
 pub mod copies;
 pub mod dirty;
+pub mod disk;
 pub mod nas;
 mod reader;
 pub mod vista;

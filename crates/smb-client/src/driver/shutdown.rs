@@ -54,7 +54,7 @@ impl Driver {
         if self.now() >= until {
             return true;
         }
-        let is_awaited = |pending: &Pending| self.waits || pending.answer.is_some();
+        let is_awaited = |pending: &Pending| pending.answer.is_some() || self.waits && !pending.is_read;
         let is_busy = !self.staged.is_empty() || self.connection.jobs() > 0;
         if self.pending.values().any(is_awaited) || is_busy {
             return false;

@@ -53,6 +53,8 @@ pub(crate) struct Inner {
     /// reparse points they may appear empty.
     pub(crate) content_shown: Mutex<HashSet<RelPath>>,
     pub(crate) scratch: Pool,
+    /// Blocks for reads in pieces.
+    pub(crate) pieces: Pool,
     /// Small files that go each in its own compound.
     pub(crate) small_alone: Arc<Semaphore>,
     pub(crate) dirty: DirtyFiles,

@@ -16,6 +16,7 @@
 //! (STATUS_STOPPED_ON_SYMLINK). Samba resolves links on its own side, where clients cannot see
 //! them. Durable means flushed: see [`dirty`]. No data passes through this machine's page cache.
 
+mod asked_again;
 mod claim;
 mod clone;
 pub(crate) mod compound;
@@ -74,9 +75,11 @@ use crate::open_summary::SummaryRequest;
 use crate::put_files::Puts;
 use crate::share::{Share, Volume};
 
-/// Size and number of scratch blocks, for data without a block of the caller: streams, zeroes,
-/// pieces of a read larger than the server allows. A guess: enough to keep some of them in flight.
+/// Size and number of scratch blocks, for data without a block of the caller: streams and zeroes. A
+/// guess: enough to keep some of them in flight.
 const SCRATCH: (usize, usize) = (64 << 10, 16);
+/// Size and number of blocks for reads in pieces. A guess: several on each of 16 connections.
+const PIECES: (usize, usize) = (256 << 10, 64);
 
 /// A folder of a share as a tree. Clones are the same tree.
 #[derive(Clone)]
@@ -170,6 +173,7 @@ impl SmbTree {
                 may_reflink: inner.may_reflink,
                 content_shown: Mutex::default(),
                 scratch: inner.scratch.clone(),
+                pieces: inner.pieces.clone(),
                 small_alone: Arc::clone(&inner.small_alone),
                 dirty: DirtyFiles::default(),
                 changed: ChangedFolders::default(),
@@ -229,6 +233,7 @@ impl SmbTree {
             may_reflink: can(FsAttributes::SUPPORTS_BLOCK_REFCOUNTING),
             content_shown: Mutex::default(),
             scratch: Pool::new(SCRATCH.0, SCRATCH.1),
+            pieces: Pool::new(PIECES.0, PIECES.1),
             small_alone: Arc::new(Semaphore::new(map::SMALL_IN_FLIGHT_FAR)),
             dirty: DirtyFiles::default(),
             changed: ChangedFolders::default(),

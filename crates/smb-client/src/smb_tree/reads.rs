@@ -8,11 +8,13 @@ use futures_util::StreamExt as _;
 use ropeway_block::{BlockMut, Pool};
 use ropeway_vfs::{Op, Result};
 
+use super::asked_again::asked_again;
 use super::file::SmbFile;
+use crate::budget::Permit;
 use crate::error::{Error as ClientError, Result as ClientResult};
 
-/// Pieces of one read in flight, where the server allows less in one READ than a block holds.
-const PIECES_AT_ONCE: usize = 8;
+/// Pieces of one read in flight.
+const PIECES_AT_ONCE: usize = 16;
 /// Maximum number of empty replies in a row that do not report the end of the file; with more, the
 /// server will never return the rest. A guess: one may be an accident.
 const IDLE_MAX: usize = 3;
@@ -31,9 +33,11 @@ impl SmbFile {
             block.set_len(0);
             return (block, Ok(()));
         }
-        if length > self.tree.share.limits().read_max as usize {
-            return self.read_pieces(block, offset, length).await;
+        let piece_max = self.piece_max();
+        if length > piece_max {
+            return self.read_pieces(block, offset, length, piece_max).await;
         }
+        let _ahead = self.ahead(length).await;
         let (mut block, read) = self.read_whole(block, offset, length).await;
         let read = read.map_err(|error| self.error(Op::Read, error));
         if read.is_err() {
@@ -42,13 +46,37 @@ impl SmbFile {
         (block, read)
     }
 
-    /// Reads more than the server allows in one READ: in pieces, which are copied together.
-    async fn read_pieces(&self, mut block: BlockMut, offset: u64, length: usize) -> (BlockMut, Result<()>) {
-        let piece_max = (self.tree.share.limits().read_max as usize).min(self.tree.scratch.block_size());
+    /// Waits until a line that may lose segments has room for `length` bytes.
+    async fn ahead(&self, length: usize) -> Option<Permit<'_>> {
+        let link = self.tree.share.client().link();
+        match link.last().watches_losses() {
+            true => Some(link.reads_ahead.acquire(length as u64).await),
+            false => None,
+        }
+    }
+
+    /// Returns the most bytes of one READ: what the server allows, and no more than a connection of a slow
+    /// line carries in a moment.
+    fn piece_max(&self) -> usize {
+        let share = &self.tree.share;
+        let read_max = share.limits().read_max as usize;
+        let by_line = share.client().link().last().read_of_line();
+        by_line.map_or(read_max, |bytes| read_max.min(bytes))
+    }
+
+    /// Reads more than one READ takes: in pieces, which are copied together.
+    async fn read_pieces(
+        &self,
+        mut block: BlockMut,
+        offset: u64,
+        length: usize,
+        piece_max: usize,
+    ) -> (BlockMut, Result<()>) {
+        let pieces = &self.tree.pieces;
+        let piece_max = piece_max.min(pieces.block_size());
         let reads = (0..length).step_by(piece_max).map(|at| async move {
-            let piece = self.tree.scratch.get().await;
             let wanted = piece_max.min(length - at);
-            let (piece, result) = self.read_whole(piece, offset + at as u64, wanted).await;
+            let (piece, result) = self.read_piece(offset + at as u64, wanted).await;
             (at, piece, result)
         });
         // Each piece is copied to its place as it arrives: holding its block back for earlier
@@ -76,6 +104,21 @@ impl SmbFile {
         }
         block.set_len(upto);
         (block, Ok(()))
+    }
+
+    /// Reads a piece. If it takes long while another connection of a lossy line has nothing to do, asks for it
+    /// there as well, and takes what arrives first.
+    async fn read_piece(&self, offset: u64, length: usize) -> (BlockMut, ClientResult<()>) {
+        let pieces = &self.tree.pieces;
+        let piece = pieces.get().await;
+        let _ahead = self.ahead(length).await;
+        let link = self.tree.share.client().link();
+        let first = self.read_whole(piece, offset, length);
+        asked_again(first, || {
+            let other = link.last().has_idle().then(|| pieces.try_get()).flatten()?;
+            Some(self.read_whole(other, offset, length))
+        })
+        .await
     }
 
     /// Reads no more than the server allows in one READ. Requests missing bytes again, into memory
@@ -108,7 +151,7 @@ impl SmbFile {
     }
 
     async fn read_rest(&self, offset: u64, length: usize) -> (Vec<u8>, ClientResult<bool>) {
-        // Not one of the scratch blocks: this read may hold one of those already.
+        // Not a block of a pool: this read may hold one of those already.
         let wanted = length.min(REST_MAX);
         let piece = Pool::new(wanted, 1).get().await;
         let (piece, read) = self.handle().read_to_end_status(offset, piece, wanted).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{DISK_BYTES_PER_S, FLASH_ACCESS, FLASH_READ_BYTES_PER_S, FLASH_WRITE_BYTES_PER_S, SEEK};
+use super::model::{DISK, FLASH_ACCESS, FLASH_READ_BYTES_PER_S, FLASH_WRITE_BYTES_PER_S};
 use super::{Found, Mode, Options};
 use crate::local::warnings;
 use crate::report::{
@@ -91,9 +91,9 @@ fn settings(options: &Options, memory: u64, is_alone: bool) -> Vec<Setting> {
             format!(
                 "modelled in front of local files: {:.0} MB/s, and {} to {} ms before each read elsewhere; one \
                  read at a time",
-                mega(DISK_BYTES_PER_S),
-                SEEK.0.as_millis(),
-                SEEK.1.as_millis()
+                mega(DISK.bytes_per_s),
+                DISK.seek.0.as_millis(),
+                DISK.seek.1.as_millis()
             ),
         ),
         (

@@ -21,7 +21,9 @@ use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
 use super::group;
-use super::model::{Disk, DiskStore, FLASH_READ_BYTES_PER_S, Flash};
+use crate::local::disk::{Disk, DiskStore};
+
+use super::model::{DISK, FLASH_READ_BYTES_PER_S, Flash};
 use super::normal::{FROM_MEMORY_S, Judge};
 
 /// Bytes of a read, and of a block of the cache.
@@ -393,7 +395,7 @@ pub(super) fn run(plan: &Plan) -> io::Result<Found> {
         group::enter(group)?;
     }
     let is_on = Arc::new(AtomicBool::new(false));
-    let disk = Disk::new(&is_on, plan.seed);
+    let disk = Disk::new(DISK, &is_on, plan.seed);
     let learned = match plan.mode.is_warm() {
         true => before(plan, &disk, &is_on)?,
         false => None,
