@@ -57,6 +57,23 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::passed("target/release/ropeway"))
 }
 
+/// Builds a release build of an example of the crate smb-client.
+///
+/// # Errors
+/// It cannot be built.
+pub(crate) fn example(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    run_command(&mut workspace.cargo([
+        "build",
+        "--release",
+        "--quiet",
+        "-p",
+        "ropeway-smb-client",
+        "--example",
+        name,
+    ]))?;
+    Ok(workspace.target().join("release/examples").join(name))
+}
+
 /// Returns the program that users get: `chosen`, or else a new build with the profile `dist`.
 ///
 /// # Errors

@@ -5,9 +5,8 @@
 //! ROPEWAY_PASSWORD=… cargo run --release -p ropeway-smb-client --example neighbour -- \
 //!     server[:port] user share FILE
 //! ```
-//! It prints `ready`, reads until the standard input ends, and prints a line of JSON: the number of reads, and
-//! percentiles of their times in microseconds. A read that stalls counts as all reads that would have waited
-//! for it, since a long wait would else be one read of many (coordinated omission).
+//! It prints `ready`, reads until the standard input ends, and prints a line of JSON: its pause, and the time of
+//! each read, in microseconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +21,6 @@ const BLOCK: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Largest number of reads that are kept: hours.
 const READS_MAX: usize = 1 << 22;
-
-/// Returns a percentile of sorted times in microseconds (nearest rank).
-fn percentile(sorted: &[Duration], percent: usize) -> u128 {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-    sorted.get(rank).map_or(0, Duration::as_micros)
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -53,25 +46,18 @@ async fn main() -> Result<(), Error> {
         ended.store(true, Ordering::Release);
     });
     let (pool, mut times, mut random) = (Pool::new(BLOCK, 1), Vec::new(), fastrand::Rng::with_seed(blocks));
-    while !has_ended.load(Ordering::Acquire) {
+    while !has_ended.load(Ordering::Acquire) && times.len() < READS_MAX {
         let offset = random.u64(..blocks) * BLOCK as u64;
         let block = pool.get().await;
         let begun = Instant::now();
         file.read_at(offset, block, BLOCK).await.1?;
-        let waits = std::iter::successors(Some(begun.elapsed()), |waited| {
-            let rest = waited.checked_sub(PAUSE)?;
-            (!rest.is_zero()).then_some(rest)
-        });
-        times.extend(waits.take(READS_MAX - times.len()));
+        times.push(begun.elapsed().as_micros().to_string());
         tokio::time::sleep(PAUSE).await;
     }
-    times.sort_unstable();
     println!(
-        "{{\"reads\":{},\"p50_us\":{},\"p99_us\":{},\"max_us\":{}}}",
-        times.len(),
-        percentile(&times, 50),
-        percentile(&times, 99),
-        percentile(&times, 100)
+        "{{\"pause_us\":{},\"times_us\":[{}]}}",
+        PAUSE.as_micros(),
+        times.join(",")
     );
     client.close_now().await;
     Ok(())

@@ -1,7 +1,7 @@
 //! The budget of READ and WRITE bytes in flight over all connections of a client. Its size is the
 //! sum of the connections' windows, and one request at least.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -17,6 +17,8 @@ pub(crate) struct Budget {
     semaphore: Semaphore,
     state: Mutex<State>,
     units_max: u64,
+    /// Number of permits that there are at least: as many as the largest request takes.
+    units_min: AtomicU64,
     /// Whether more permits are issued than there should be: those in use are withdrawn when they are
     /// returned.
     has_surplus: AtomicBool,
@@ -47,8 +49,6 @@ struct State {
     issued: u64,
     /// Most bytes for now.
     cap: u64,
-    /// Number of permits that there are at least: as many as the largest request takes.
-    units_min: u64,
 }
 
 impl Budget {
@@ -62,9 +62,9 @@ impl Budget {
                 total: 0,
                 issued: units,
                 cap: u64::MAX,
-                units_min: units,
             }),
             units_max,
+            units_min: AtomicU64::new(units),
             has_surplus: AtomicBool::new(false),
         }
     }
@@ -80,13 +80,7 @@ impl Budget {
     pub(crate) async fn acquire(&self, bytes: u64) -> Permit<'_> {
         let units = bytes.div_ceil(UNIT).clamp(1, self.units_max);
         // A large request waits for a quiet moment, not forever.
-        let is_largest = {
-            let mut state = self.state.lock();
-            let is_largest = units > state.units_min;
-            state.units_min = state.units_min.max(units);
-            is_largest
-        };
-        if is_largest {
+        if self.units_min.fetch_max(units, Ordering::Relaxed) < units {
             self.update(0, 0);
         }
         let permit = self.semaphore.acquire_many(units as u32).await;
@@ -125,7 +119,8 @@ impl Budget {
 
     /// Returns the number of permits that there should be.
     fn target(&self, state: &State) -> u64 {
-        (state.total.min(state.cap) / UNIT).clamp(state.units_min, self.units_max)
+        let units_min = self.units_min.load(Ordering::Relaxed);
+        (state.total.min(state.cap) / UNIT).clamp(units_min, self.units_max)
     }
 
     /// Takes back as many permits as there are too many of, before a waiting caller gets them.

@@ -358,34 +358,18 @@ impl Drop for CancelGuard<'_> {
     }
 }
 
-/// Part of a connection's outstanding work, while it lives.
+/// Counts an amount while it lives.
 #[derive(Debug)]
 pub(crate) struct Load(Arc<AtomicU64>, u64);
 
 impl Load {
-    fn new(load: &Arc<AtomicU64>, amount: u64) -> Self {
+    pub(crate) fn new(load: &Arc<AtomicU64>, amount: u64) -> Self {
         load.fetch_add(amount, Ordering::Relaxed);
         Self(Arc::clone(load), amount)
     }
 }
 
 impl Drop for Load {
-    fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
-    }
-}
-
-/// Counts an amount while it lives.
-pub(crate) struct LoadGuard<'a>(&'a AtomicU64, u64);
-
-impl<'a> LoadGuard<'a> {
-    pub(crate) fn new(load: &'a AtomicU64, amount: u64) -> Self {
-        load.fetch_add(amount, Ordering::Relaxed);
-        Self(load, amount)
-    }
-}
-
-impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
     }

@@ -12,6 +12,7 @@
 //! ```
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use ropeway_smb_wire::ioctl::IoctlResponse;
 use ropeway_smb_wire::{FileId, NtStatus, Writer};
 use tokio::sync::oneshot;
 
-use crate::channel::LoadGuard;
+use crate::channel::Load;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::private::{begin_input, body_of};
@@ -81,21 +82,21 @@ pub(crate) struct Added {
 /// The files of a share that gather for a request.
 pub(crate) struct Queue<T: Together> {
     /// Callers at work.
-    callers: AtomicU64,
+    callers: Arc<AtomicU64>,
     gathering: Mutex<Batch<T>>,
 }
 
 impl<T: Together> Queue<T> {
     pub(crate) fn new() -> Self {
         Self {
-            callers: AtomicU64::new(0),
+            callers: Arc::default(),
             gathering: Mutex::new(Batch::empty(0)),
         }
     }
 
     /// Notes that a caller has a small file, until this is dropped.
-    pub(crate) fn enter(&self) -> LoadGuard<'_> {
-        LoadGuard::new(&self.callers, 1)
+    pub(crate) fn enter(&self) -> Load {
+        Load::new(&self.callers, 1)
     }
 
     /// Takes the batch with this number, if it still gathers.

@@ -336,7 +336,7 @@ impl WindowGovernor {
             }
         } else if service.is_old && self.gives_way && self.is_steady() && !self.is_far() {
             self.probing_since = Some(now);
-            self.window = self.window_min.min(self.window_max);
+            self.window = self.window_min;
         }
     }
 

@@ -99,6 +99,15 @@ fn connections_that_start_together_share_a_window() {
     assert!((10_000_000..18_000_000).contains(&total), "{total}");
 }
 
+#[test]
+fn a_slow_disk_does_not_grow_the_window() {
+    let mut governor = WindowGovernor::new(64 << 20, true);
+    governor.answered(Duration::from_millis(1));
+    let longest = run(&mut governor, 10e6, Duration::from_millis(1), 1 << 20, 60);
+    assert!(governor.window() <= 5 << 20, "{}", governor.window());
+    assert!(longest < Duration::from_secs(7), "{longest:?}");
+}
+
 const BLOCK: u64 = 1 << 20;
 
 /// A near server that works on several requests at once.

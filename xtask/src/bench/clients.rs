@@ -20,7 +20,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::tables::{self, machine_line};
-use crate::process::{check_interrupt, run as run_command};
+use crate::process::check_interrupt;
 use crate::workspace::Workspace;
 
 const USER: &str = "ann";
@@ -126,17 +126,8 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         .tempdir_in("/dev/shm")
         .context("there is no /dev/shm to measure in")?;
     let program = crate::step::shipped(workspace, arguments.binary.as_deref())?;
-    run_command(&mut workspace.cargo([
-        "build",
-        "--release",
-        "--quiet",
-        "-p",
-        "ropeway-smb-client",
-        "--example",
-        "many_clients",
-    ]))?;
     let bench = Bench {
-        example: workspace.target().join("release/examples/many_clients"),
+        example: crate::step::example(workspace, "many_clients")?,
         rounds: u32::from(runs == 1)..=runs,
         part: if arguments.quick { 20 } else { 1 },
         servers: servers(&program, place.path())?,

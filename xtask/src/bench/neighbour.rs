@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ropeway_lab::link::{Link, LinkSpec, Rate, Side};
 use ropeway_lab::local::disk::{DiskTimes, MountedDisk};
+use ropeway_lab::local::reader::{percentile_ms, waits};
 use ropeway_lab::local::volume::drop_caches;
 use ropeway_lab::report::Median;
 use ropeway_peers::{Remote, Share, Smbd, procfs};
@@ -23,7 +24,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::tables::{self, machine_line};
-use crate::process::{check_interrupt, find_program, is_root, run as run_command, tail, wait_and_look};
+use crate::process::{check_interrupt, find_program, is_root, tail, wait};
 use crate::workspace::Workspace;
 
 const USER: &str = "ann";
@@ -96,12 +97,35 @@ impl Tool {
 }
 
 /// What the other client prints.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
+struct Reads {
+    /// Pause after each read, in microseconds.
+    pause_us: u64,
+    /// Time of each read, in microseconds.
+    times_us: Vec<u64>,
+}
+
+/// How long the other client waited, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Waits {
-    reads: f64,
-    p50_us: f64,
-    p99_us: f64,
-    max_us: f64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Waits {
+    /// Returns those of some reads; `None` without any.
+    fn of(reads: &Reads) -> Option<Self> {
+        let pause = Duration::from_micros(reads.pause_us);
+        let times = reads.times_us.iter().map(|time| Duration::from_micros(*time));
+        let times: Vec<Duration> = times.flat_map(|time| waits(time, pause)).collect();
+        let of = |percent| percentile_ms(times.clone(), percent);
+        Some(Self {
+            p50: of(50)?,
+            p99: of(99)?,
+            max: of(100)?,
+        })
+    }
 }
 
 /// One run.
@@ -135,16 +159,7 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     ensure!(arguments.runs > 0, "--runs must be at least 1");
     let runs = if arguments.quick { 1 } else { arguments.runs };
     let ropeway = crate::step::shipped(workspace, arguments.binary.as_deref())?;
-    run_command(&mut workspace.cargo([
-        "build",
-        "--release",
-        "--quiet",
-        "-p",
-        "ropeway-smb-client",
-        "--example",
-        "neighbour",
-    ]))?;
-    let example = workspace.target().join("release/examples/neighbour");
+    let example = crate::step::example(workspace, "neighbour")?;
     let part = if arguments.quick { 8 } else { 1 };
     let ground = Ground::new(ropeway, example, COPIED_MIB / part)?;
     let mut rows: Vec<(Tool, Vec<Run>)> = vec![(Tool::Nothing, Vec::new())];
@@ -158,9 +173,9 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
             println!(
                 "  {:18} p50 {:6.1} ms, p99 {:6.1}, slowest {:6.1}; copy {:.2} s",
                 tool.title(),
-                run.waits.p50_us / 1e3,
-                run.waits.p99_us / 1e3,
-                run.waits.max_us / 1e3,
+                run.waits.p50,
+                run.waits.p99,
+                run.waits.max,
                 run.seconds
             );
             runs.push(run);
@@ -222,7 +237,6 @@ impl Ground {
         }
         let seconds = begun.elapsed().as_secs_f64();
         let waits = neighbour.finish()?;
-        ensure!(waits.reads > 0.0, "the other client has read nothing");
         if tool != Tool::Nothing {
             let made = target.join("copied");
             let size = fs::metadata(&made).map_or(0, |made| made.len());
@@ -241,7 +255,7 @@ impl Ground {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         command.process_group(0);
         let mut child = self.link.spawn(Side::Near, &mut command)?;
-        let status = wait_and_look(&mut child, LIMIT, |_| {})?;
+        let status = wait(&mut child, LIMIT)?;
         let status = status.with_context(|| format!("not done after {} s", LIMIT.as_secs()))?;
         ensure!(status.success(), "it failed: {}", tail(&log, 10));
         Ok(())
@@ -324,7 +338,8 @@ impl Neighbour {
         drop(self.stdin.take());
         let mut text = String::new();
         self.out.read_to_string(&mut text)?;
-        serde_json::from_str(&text).context("the other client prints no result")
+        let reads = serde_json::from_str(&text).context("the other client prints no result")?;
+        Waits::of(&reads).context("the other client has read nothing")
     }
 }
 
@@ -377,9 +392,9 @@ fn section(rows: &[(Tool, Vec<Run>)], copied_mib: usize) -> String {
             text,
             "| {} | {} | {} | {} | {seconds} |",
             tool.title(),
-            figure(|run| run.waits.p50_us / 1e3, 1),
-            figure(|run| run.waits.p99_us / 1e3, 1),
-            figure(|run| run.waits.max_us / 1e3, 1)
+            figure(|run| run.waits.p50, 1),
+            figure(|run| run.waits.p99, 1),
+            figure(|run| run.waits.max, 1)
         );
     }
     text
@@ -390,9 +405,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stall_counts_as_all_reads_that_waited() {
+        let reads = |text| serde_json::from_str(text).unwrap();
+        let stalled = Waits::of(&reads(r#"{"pause_us":5000,"times_us":[1000,1000,20000]}"#)).unwrap();
+        // 1, 1, 5, 10, 15, 20.
+        assert_eq!((stalled.p50, stalled.max), (5.0, 20.0));
+        assert_eq!(Waits::of(&reads(r#"{"pause_us":5000,"times_us":[]}"#)), None);
+    }
+
+    #[test]
     fn a_row_without_a_copy_has_no_seconds() {
-        let waits: Waits =
-            serde_json::from_str(r#"{"reads":9,"p50_us":1500,"p99_us":2000,"max_us":30000}"#).unwrap();
+        let waits = Waits {
+            p50: 1.5,
+            p99: 2.0,
+            max: 30.0,
+        };
         let run = || Run { waits, seconds: 8.0 };
         let text = section(
             &[(Tool::Nothing, vec![run()]), (Tool::Gentle, vec![run(), run()])],

@@ -371,11 +371,6 @@ impl MountedDisk {
             thread: Some(thread),
         })
     }
-
-    /// Returns where it is mounted.
-    pub fn path(&self) -> &Path {
-        &self.at
-    }
 }
 
 impl Drop for MountedDisk {

@@ -10,7 +10,7 @@ pub mod copies;
 pub mod dirty;
 pub mod disk;
 pub mod nas;
-mod reader;
+pub mod reader;
 pub mod vista;
 pub mod volume;
 

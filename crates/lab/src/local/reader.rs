@@ -107,24 +107,24 @@ fn read(file: &File, cached: bool, seed: u64, stop: &AtomicBool) -> Vec<Duration
             break;
         }
         let room = READS_MAX - times.len();
-        times.extend(waits(begun.elapsed()).take(room));
+        times.extend(waits(begun.elapsed(), PAUSE).take(room));
         thread::sleep(PAUSE);
     }
     times
 }
 
-/// Returns the waits of readers that arrive every [`PAUSE`] while one read takes so long. Otherwise a
+/// Returns the waits of readers that arrive every `pause` while one read takes so long. Otherwise a
 /// long stall would count as one read of many (coordinated omission).
-fn waits(took: Duration) -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(took), |waited| {
-        let rest = waited.checked_sub(PAUSE)?;
+pub fn waits(took: Duration, pause: Duration) -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(took), move |waited| {
+        let rest = waited.checked_sub(pause)?;
         (!rest.is_zero()).then_some(rest)
     })
 }
 
 /// Returns the latency that this percentage of reads does not exceed, in milliseconds (nearest rank);
 /// `None` without reads.
-pub(super) fn percentile_ms(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
+pub fn percentile_ms(mut times: Vec<Duration>, percent: usize) -> Option<f64> {
     times.sort_unstable();
     let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
     times.get(rank).map(|time| time.as_secs_f64() * 1e3)
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn a_stall_is_as_many_reads_as_would_have_waited() {
-        assert_eq!(waits(PAUSE / 2).collect::<Vec<_>>(), [PAUSE / 2]);
-        assert_eq!(waits(PAUSE).count(), 1);
-        assert_eq!(waits(PAUSE * 1000).count(), 1000);
-        assert_eq!(waits(PAUSE * 1000).last(), Some(PAUSE));
+        assert_eq!(waits(PAUSE / 2, PAUSE).collect::<Vec<_>>(), [PAUSE / 2]);
+        assert_eq!(waits(PAUSE, PAUSE).count(), 1);
+        assert_eq!(waits(PAUSE * 1000, PAUSE).count(), 1000);
+        assert_eq!(waits(PAUSE * 1000, PAUSE).last(), Some(PAUSE));
     }
 
     #[test]

@@ -21,10 +21,9 @@ use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
 use super::group;
-use crate::local::disk::{Disk, DiskStore};
-
 use super::model::{DISK, FLASH_READ_BYTES_PER_S, Flash};
 use super::normal::{FROM_MEMORY_S, Judge};
+use crate::local::disk::{Disk, DiskStore};
 
 /// Bytes of a read, and of a block of the cache.
 pub(super) const READ_BYTES: usize = 64 << 10;
