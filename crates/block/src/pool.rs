@@ -32,7 +32,16 @@ impl Pool {
     /// If `count` is 0 or above `u32::MAX`, if `payload` is 0, or if the region exceeds
     /// `isize::MAX`.
     pub fn new(payload: usize, count: usize) -> Self {
-        Self::laid_out(payload.next_multiple_of(ALIGNMENT), HEADROOM, count)
+        Self::with_spare(payload, count, 0)
+    }
+
+    /// Makes a pool as [`new`](Self::new) does, with `spare` more slots. They are in use only while
+    /// [`set_usable`](Self::set_usable) allows it, and are not part of the [`region`](Self::region).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new), with the spare slots counted.
+    pub fn with_spare(payload: usize, count: usize, spare: usize) -> Self {
+        Self::laid_out(payload.next_multiple_of(ALIGNMENT), HEADROOM, (count, spare))
     }
 
     /// Makes a pool of small slots, several of which share a page: with [`new`](Self::new), a slot
@@ -43,12 +52,13 @@ impl Pool {
     /// As [`new`](Self::new).
     pub fn packed(payload: usize, headroom: usize, count: usize) -> Self {
         let rounded = |bytes: usize| bytes.next_multiple_of(PACKED_ALIGNMENT);
-        Self::laid_out(rounded(payload), rounded(headroom), count)
+        Self::laid_out(rounded(payload), rounded(headroom), (count, 0))
     }
 
-    fn laid_out(payload: usize, headroom: usize, count: usize) -> Self {
+    fn laid_out(payload: usize, headroom: usize, (base_slots, spare): (usize, usize)) -> Self {
+        let count = base_slots.saturating_add(spare);
         assert!(
-            payload > 0 && count > 0,
+            payload > 0 && base_slots > 0,
             "a pool has at least one slot of at least one byte"
         );
         let slots = u32::try_from(count).expect("at most u32::MAX slots");
@@ -65,6 +75,7 @@ impl Pool {
         let base = NonNull::from(&mut region[..]).cast::<u8>();
         let free = Free {
             slots: (0..slots).rev().collect(),
+            withheld: spare,
             waiters: VecDeque::new(),
             next_ticket: 0,
             is_resident: vec![false; count].into_boxed_slice(),
@@ -79,6 +90,7 @@ impl Pool {
                 region,
                 payload,
                 headroom,
+                base_slots,
                 references,
                 free: Mutex::new(free),
             }),
@@ -90,7 +102,7 @@ impl Pool {
         let slot = {
             let mut free = self.inner.lock();
             // As many free slots as there are waiters are promised to them.
-            (free.slots.len() > free.waiters.len()).then(|| free.pop())??
+            (free.available() > free.waiters.len()).then(|| free.pop())??
         };
         Some(self.inner.take(slot))
     }
@@ -109,14 +121,39 @@ impl Pool {
         self.inner.payload
     }
 
-    /// Returns the number of slots, free or not.
+    /// Returns the number of slots, free or not, spare ones included.
     pub fn slots(&self) -> usize {
         self.inner.references.len()
     }
 
-    /// Returns the number of slots free at this moment.
+    /// Sets how many slots may be in use at a time: at least those that are not
+    /// [spare](Self::with_spare), and at most all. If more are in use already, nobody gets one until fewer
+    /// are.
+    pub fn set_usable(&self, count: usize) {
+        let usable = count.clamp(self.inner.base_slots, self.slots());
+        let woken: Vec<Waker> = {
+            let mut free = self.inner.lock();
+            let before = free.available();
+            free.withheld = self.slots() - usable;
+            let served = before..free.available().max(before);
+            free.waiters
+                .iter()
+                .skip(served.start)
+                .take(served.len())
+                .map(|waiter| waiter.waker.clone())
+                .collect()
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns how many slots may be in use at a time.
+    pub fn usable(&self) -> usize {
+        self.slots() - self.inner.lock().withheld
+    }
+
+    /// Returns the number of slots that can be taken at this moment.
     pub fn available(&self) -> usize {
-        self.inner.lock().slots.len()
+        self.inner.lock().available()
     }
 
     /// Returns the bytes of memory that slots have taken from the system and not
@@ -155,11 +192,13 @@ impl Pool {
         self.inner.lock().is_pinned = true;
     }
 
-    /// Returns address and length in bytes of the whole region, for registration with the kernel
+    /// Returns address and length in bytes of the region, for registration with the kernel
     /// (io_uring fixed buffers). [`pin`](Self::pin) the pool first. Every payload of this pool lies
-    /// inside. The address is valid while any handle on the pool lives.
+    /// inside, but for those of [spare](Self::with_spare) slots, which lie behind it. The address is valid
+    /// while any handle on the pool lives.
     pub fn region(&self) -> (*const u8, usize) {
-        (self.inner.base.as_ptr(), self.slots() * self.inner.stride())
+        let length = self.inner.base_slots * self.inner.stride();
+        (self.inner.base.as_ptr(), length)
     }
 }
 
@@ -179,6 +218,8 @@ struct Free {
     /// A stack: the most recently used slot is taken first, since it has memory and may be in the
     /// processor's cache.
     slots: Vec<u32>,
+    /// Number of slots that may not be in use.
+    withheld: usize,
     /// In order of arrival.
     waiters: VecDeque<Waiter>,
     next_ticket: u64,
@@ -196,10 +237,15 @@ struct Waiter {
 }
 
 impl Free {
+    /// Returns the number of slots that can be taken.
+    fn available(&self) -> usize {
+        self.slots.len().saturating_sub(self.withheld)
+    }
+
     /// Returns the waker of the last waiter that a free slot is promised to. The first n waiters
     /// are served when n slots are free.
     fn last_served(&self) -> Option<Waker> {
-        let place = self.slots.len().checked_sub(1)?;
+        let place = self.available().checked_sub(1)?;
         self.waiters.get(place).map(|waiter| waiter.waker.clone())
     }
 
@@ -230,6 +276,8 @@ pub(crate) struct Inner {
     region: MmapMut,
     pub(crate) payload: usize,
     pub(crate) headroom: usize,
+    /// Number of slots that are not spare.
+    base_slots: usize,
     pub(crate) references: Box<[AtomicU32]>,
     free: Mutex<Free>,
 }
@@ -320,7 +368,7 @@ impl Future for GetBlock<'_> {
         let ticket = self.ticket;
         let place = ticket.and_then(|ticket| free.waiters.iter().position(|waiter| waiter.ticket == ticket));
         // With n free slots the first n waiters are served. A newcomer comes after all of them.
-        if place.unwrap_or(free.waiters.len()) < free.slots.len() {
+        if place.unwrap_or(free.waiters.len()) < free.available() {
             if let Some(place) = place {
                 free.waiters.remove(place);
             }
@@ -353,7 +401,7 @@ impl Drop for GetBlock<'_> {
             let place = free.waiters.iter().position(|waiter| waiter.ticket == ticket);
             // The promised slot goes to the next waiter.
             place.and_then(|place| {
-                let was_served = place < free.slots.len();
+                let was_served = place < free.available();
                 free.waiters.remove(place);
                 free.last_served().filter(|_| was_served)
             })

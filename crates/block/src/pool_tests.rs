@@ -246,3 +246,41 @@ fn a_dropped_waiter_passes_its_wake_up_to_the_next() {
             .is_ready()
     );
 }
+
+#[test]
+fn spare_slots_are_in_use_only_while_allowed() {
+    let pool = Pool::with_spare(4096, 2, 2);
+    let (base, len) = pool.region();
+    let inside = |block: &mut BlockMut| (block.as_mut_ptr() as usize) < base as usize + len;
+    let mut held: Vec<_> = std::iter::from_fn(|| pool.try_get()).collect();
+    assert_eq!((held.len(), pool.slots(), pool.usable()), (2, 4, 2));
+    assert!(held.iter_mut().all(inside));
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    let mut waits: Vec<_> = (0..3).map(|_| Box::pin(pool.get())).collect();
+    for wait in &mut waits {
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+    }
+    pool.set_usable(9);
+    assert_eq!(
+        woken.0.load(Ordering::SeqCst),
+        2,
+        "two of three waiters are served"
+    );
+    for (index, wait) in waits.iter_mut().enumerate() {
+        match wait.as_mut().poll(&mut context) {
+            Poll::Ready(mut block) => {
+                assert!(index < 2 && !inside(&mut block));
+                held.push(block);
+            }
+            Poll::Pending => assert_eq!(index, 2),
+        }
+    }
+    pool.set_usable(0);
+    assert_eq!((pool.usable(), pool.available()), (2, 0));
+    held.truncate(2);
+    assert!(pool.try_get().is_none());
+    drop(held);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 3);
+}

@@ -121,6 +121,12 @@ impl Client {
         round_trip.is_some_and(|round_trip| round_trip >= FAR_ROUND_TRIP)
     }
 
+    /// Returns the number of bytes that all connections together may have in flight.
+    pub(crate) fn window(&self) -> u64 {
+        let link = &self.inner.link;
+        link.last().window().min(link.options.bytes_in_flight_max)
+    }
+
     /// Whether the options allow no two requests for data at a time.
     pub(crate) fn asks_one_at_a_time(&self) -> bool {
         let options = &self.inner.link.options;

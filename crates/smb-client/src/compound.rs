@@ -32,14 +32,14 @@ impl Share {
         let compounds = &self.client().link().compounds;
         let is_usable = compounds.is_usable() || compounds.is_usable_for_queries() && steps.are_queries();
         if is_usable {
-            let steps = &mut steps;
+            let (bytes, steps) = (steps.payload(), &mut steps);
             let build = WholeCompound {
                 share: self,
                 path,
                 open,
                 steps,
             };
-            match self.inner().run(replay, 0, build).await {
+            match self.inner().run(replay, bytes, build).await {
                 Ok(completed) => match refusal_cause(&completed.replies) {
                     RefusalCause::Request => return done(self, completed),
                     RefusalCause::Compound => self.close_left_open(&completed),
@@ -133,6 +133,11 @@ pub(crate) trait CompoundSteps {
     /// The payload is no longer available.
     fn single(&mut self, index: usize, tree: TreeId, file: FileId) -> Result<Option<Operation>> {
         Ok(self.all(tree, file)?.into_iter().nth(index))
+    }
+
+    /// Returns the number of bytes that a WRITE among the steps carries.
+    fn payload(&self) -> u64 {
+        0
     }
 
     /// Returns whether each step is a QUERY_INFO.

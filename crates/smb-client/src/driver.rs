@@ -242,7 +242,9 @@ impl Driver {
     /// Handles the connection's events and sends its output.
     fn turn(&mut self) {
         let (now, totals) = (self.now(), &self.status.session.line);
-        self.line.look(now, &self.stream, &mut self.connection, totals);
+        if self.line.look(now, &self.stream, &mut self.connection, totals) {
+            self.governor.set_losses(totals.chance_losses());
+        }
         self.events();
         self.transmit();
         while self.start_jobs() {
@@ -379,7 +381,13 @@ impl Driver {
         let is_timed = bytes == 0 && !is_notify;
         let commands = wire_log::commands(&compound);
         let allowance = overdue::allowance(&compound, self.timeout);
-        let is_write = bytes > 0 && first.is_some_and(|operation| operation.payload.is_some());
+        let has_payload = || {
+            compound
+                .operations
+                .iter()
+                .any(|operation| operation.payload.is_some())
+        };
+        let is_write = bytes > 0 && has_payload();
         let sending = is_write.then(|| self.status.session.reach.send(bytes, self.governor.rate()));
         match self.connection.submit(compound) {
             Ok(ticket) => {

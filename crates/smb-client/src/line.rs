@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use ropeway_smb_proto::client::Connection;
 use ropeway_smb_proto::compression::{CoreSpeed, LineSample, Saved, SlowLine};
-use ropeway_tcp::Info;
+use ropeway_tcp::{Info, LOSSY};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
@@ -19,6 +19,8 @@ const INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// data wait in its queue. Losses that come by chance leave the queue empty. A guess.
 const QUEUED_TIMES: f64 = 1.25;
 const QUEUED_MIN: Duration = Duration::from_millis(2);
+/// Segments that are lost at least before a line counts as one that loses some by chance. A guess.
+const LOST_MIN: u64 = 8;
 
 /// The sums over all connections of a client, ended ones included.
 #[derive(Debug, Default)]
@@ -47,6 +49,15 @@ fn is_queued(now: Duration, shortest: Duration) -> bool {
     now >= shortest.mul_f64(QUEUED_TIMES) && now >= shortest + QUEUED_MIN
 }
 
+/// Returns the segments that were lost and all, of the direction that carries more. For what this end sends,
+/// the segments sent again tell; for what it receives, those out of order.
+pub(crate) fn losses(line: Info) -> (u64, u64) {
+    match line.sent >= line.received {
+        true => (line.sent_again, line.sent),
+        false => (line.out_of_order, line.received),
+    }
+}
+
 /// Returns what the choice of compression needs of what TCP counted.
 fn sample(info: &Info) -> LineSample {
     LineSample {
@@ -62,6 +73,18 @@ impl LineTotals {
             congestion: self.congestion.lock().clone(),
             saved: *self.saved.lock(),
             queued_bytes: self.queued_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the fraction of segments that the line loses by chance, and not since it is full.
+    pub(crate) fn chance_losses(&self) -> f64 {
+        let info = *self.info.lock();
+        let (lost, all) = losses(info);
+        let is_full = 2 * self.queued_bytes.load(Ordering::Relaxed) >= info.moved_bytes;
+        let fraction = lost as f64 / all.max(1) as f64;
+        match lost >= LOST_MIN && fraction >= LOSSY && !is_full {
+            true => fraction,
+            false => 0.0,
         }
     }
 
@@ -83,16 +106,16 @@ pub(crate) struct LineWatch {
 
 impl LineWatch {
     /// If it is time, adds what is new on a connection, and has it compress as the line is slow or
-    /// fast.
+    /// fast. Returns whether it was time.
     pub(crate) fn look(
         &mut self,
         now: Duration,
         stream: &TcpStream,
         connection: &mut Connection,
         totals: &LineTotals,
-    ) {
+    ) -> bool {
         if now < self.next {
-            return;
+            return false;
         }
         let interval = self.counted.round_trip;
         self.next = now + interval.clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -102,7 +125,7 @@ impl LineWatch {
             .negotiated()
             .is_some_and(|both| both.compression.algorithms.zstd);
         if !has_levels {
-            return;
+            return true;
         }
         let before = self.slow_line.level();
         let start = Instant::now();
@@ -112,6 +135,7 @@ impl LineWatch {
             tracing::debug!(?level, "compression of what is sent");
             connection.set_compression_level(level);
         }
+        true
     }
 
     /// Adds what is new on a connection.

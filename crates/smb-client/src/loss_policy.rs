@@ -18,6 +18,7 @@ use std::time::Duration;
 use ropeway_tcp::{Info, LOSSY};
 
 use crate::channel_policy::Advice;
+use crate::line::losses;
 
 /// A measurement lasts this many round trips, and this long at least. Guesses: half a dozen
 /// sawteeth of a connection that loses 1 %.
@@ -213,15 +214,6 @@ fn loss_limited(line: Info, round_trip: Duration) -> f64 {
     let (lost, all) = losses(line);
     let losses = lost as f64 / all.max(1) as f64;
     FORMULA_TIMES * 1.22 * SEGMENT / (round_trip.as_secs_f64() * losses.sqrt())
-}
-
-/// Returns the segments that were lost and all, of the direction that carries more. For what this end sends,
-/// the segments sent again tell; for what it receives, those out of order.
-fn losses(line: Info) -> (u64, u64) {
-    match line.sent >= line.received {
-        true => (line.sent_again, line.sent),
-        false => (line.out_of_order, line.received),
-    }
 }
 
 /// Whether a line has lost segments that a loss-based congestion control takes for a full line. The other

@@ -10,7 +10,6 @@ use ropeway_block::Block;
 use ropeway_smb_proto::client::{
     Compound, DropReason, Misuse, Negotiated, Operation, PeerMisbehaved, Reply, SessionSecret,
 };
-use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_vfs::Timestamp;
 use tokio::time::Instant;
@@ -96,6 +95,11 @@ impl Outcome {
                 .find_map(|operation| operation.payload.take()),
         }
     }
+}
+
+/// Whether an operation sends the data, and does not ask for it.
+fn sends(operation: &Operation, bytes: u64) -> bool {
+    operation.payload.is_some() || operation.body.len() as u64 >= bytes
 }
 
 impl Session {
@@ -314,14 +318,18 @@ impl Session {
         let command = compound.operations.first().map(|operation| operation.command);
         let requests = compound.operations.len();
         let span = tracing::trace_span!("operation", ?command, requests, bytes);
-        let answered = self.exchange_in_span(compound, command, bytes);
+        let answered = self.exchange_in_span(compound, bytes);
         answered.instrument(span).await
     }
 
-    async fn exchange_in_span(&self, compound: Compound, command: Option<Command>, bytes: u64) -> Outcome {
+    async fn exchange_in_span(&self, compound: Compound, bytes: u64) -> Outcome {
+        let is_sent = compound
+            .operations
+            .iter()
+            .any(|operation| sends(operation, bytes));
         let picked = match bytes {
             0 => self.first(),
-            _ => self.pick(bytes, command == Some(Command::Write)),
+            _ => self.pick(bytes, is_sent),
         };
         let Some(channel) = picked else {
             return Outcome::Lost {
@@ -331,7 +339,7 @@ impl Session {
         };
         ropeway_vfs::trace::carried_by(channel.number());
         let is_compound = compound.operations.len() > 1;
-        let (channel, answer) = match self.carried(channel, compound, command, bytes).await {
+        let (channel, answer) = match self.carried(channel, compound, bytes, is_sent).await {
             Ok(carried) => carried,
             Err(operations) => {
                 let sent = false;
@@ -339,14 +347,7 @@ impl Session {
             }
         };
         if is_compound {
-            match (&answer, channel.ended()) {
-                (Answer::Replied(_), _) => self.compounds.answered(),
-                (Answer::Dropped { .. }, Some(LostReason::AnsweredInPart)) => self.compounds.refuse(),
-                (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_by_server() => {
-                    self.compounds.lost()
-                }
-                _ => {}
-            }
+            self.note_compound(&answer, channel.ended());
         }
         match answer {
             Answer::Replied(replies) => Outcome::Replied(replies),
@@ -391,6 +392,18 @@ impl Session {
         }
     }
 
+    /// Notes what became of a compound: a server may take none.
+    fn note_compound(&self, answer: &Answer, ended: Option<LostReason>) {
+        match (answer, ended) {
+            (Answer::Replied(_), _) => self.compounds.answered(),
+            (Answer::Dropped { .. }, Some(LostReason::AnsweredInPart)) => self.compounds.refuse(),
+            (Answer::Dropped { sent: true, .. }, Some(reason)) if reason.is_by_server() => {
+                self.compounds.lost();
+            }
+            _ => {}
+        }
+    }
+
     /// Sends a compound on a connection, or on others while each takes it back unsent: every
     /// connection that is opened makes the others do so once. Returns the connection that carried
     /// it with its answer, or the operations if no connection is left.
@@ -398,8 +411,8 @@ impl Session {
         &self,
         mut channel: Arc<Channel>,
         compound: Compound,
-        command: Option<Command>,
         bytes: u64,
+        is_sent: bool,
     ) -> std::result::Result<(Arc<Channel>, Answer), Vec<Operation>> {
         let (related, encrypt) = (compound.related, compound.encrypt);
         let mut answer = channel.exchange(compound, bytes).await;
@@ -409,7 +422,7 @@ impl Session {
             ..
         } = answer
         {
-            let Some(picked) = self.pick(bytes, command == Some(Command::Write)) else {
+            let Some(picked) = self.pick(bytes, is_sent) else {
                 return Err(operations);
             };
             channel = picked;

@@ -165,6 +165,10 @@ impl CompoundSteps for &mut PutSteps<'_> {
         }
     }
 
+    fn payload(&self) -> u64 {
+        self.length.unwrap_or(0) as u64
+    }
+
     fn are_queries(&mut self) -> bool {
         false
     }

@@ -99,6 +99,69 @@ fn connections_that_start_together_share_a_window() {
     assert!((10_000_000..18_000_000).contains(&total), "{total}");
 }
 
+/// Simulates a line that loses segments: what is sent arrives in order, so it waits for segments before it
+/// that are sent again. Returns the rate of the last half of the time, in bytes a second.
+fn run_with_losses(governor: &mut WindowGovernor, rate: f64, delay: Duration, losses: f64) -> f64 {
+    let (mut random, mut now) = (fastrand::Rng::with_seed(7), Duration::ZERO);
+    let (mut free_at, mut arrived_at) = (Duration::ZERO, Duration::ZERO);
+    let mut under_way: VecDeque<(Duration, Stamp)> = VecDeque::new();
+    let (end, mut half) = (Duration::from_secs(40), 0);
+    let segments = BLOCK as f64 / SEGMENT;
+    governor.answered(delay);
+    while now < end {
+        while governor.in_flight + BLOCK <= governor.window() {
+            free_at = free_at.max(now) + Duration::from_secs_f64(BLOCK as f64 / rate);
+            let mut arrives_at = free_at + delay;
+            let mut missing = segments * losses;
+            while random.f64() < 1.0 - (-missing).exp() {
+                arrives_at += delay;
+                missing *= losses;
+            }
+            arrived_at = arrived_at.max(arrives_at);
+            under_way.push_back((arrived_at, governor.sent(now, BLOCK)));
+        }
+        let (at, stamp) = under_way.pop_front().unwrap();
+        now = at;
+        governor.delivered(now, stamp, BLOCK);
+        if now < end / 2 {
+            half = governor.total();
+        }
+    }
+    (governor.total() - half) as f64 / (end / 2).as_secs_f64()
+}
+
+#[test]
+fn a_long_line_that_loses_segments_is_filled() {
+    let (rate, delay) = (125e6, Duration::from_millis(100));
+    for losses in [0.001, 0.01, 0.03] {
+        let mut governor = WindowGovernor::new(64 << 20, true);
+        governor.set_losses(losses);
+        let carried = run_with_losses(&mut governor, rate, delay, losses);
+        assert!(carried > 0.95 * rate, "{carried} with {losses}");
+        let mut unaware = WindowGovernor::new(64 << 20, true);
+        let without = run_with_losses(&mut unaware, rate, delay, losses);
+        // With fewer losses, twice the product and the headroom suffice in this simulation.
+        let most = if losses < 0.03 { 1.01 } else { 0.95 };
+        assert!(without < most * carried, "{without} of {carried} with {losses}");
+    }
+}
+
+#[test]
+fn a_line_that_loses_nearly_all_has_a_bounded_window() {
+    for losses in [0.5, 0.99, 1.0] {
+        let mut governor = WindowGovernor::new(1 << 30, true);
+        governor.answered(Duration::from_millis(100));
+        governor.set_losses(losses);
+        run(&mut governor, 125e6, Duration::from_millis(100), 1 << 20, 20);
+        let product = 12.5e6;
+        assert!(
+            governor.window() as f64 <= 4.6 * product + 5e6,
+            "{}",
+            governor.window()
+        );
+    }
+}
+
 #[test]
 fn a_slow_disk_does_not_grow_the_window() {
     let mut governor = WindowGovernor::new(64 << 20, true);

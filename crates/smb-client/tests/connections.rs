@@ -6,6 +6,7 @@ use ropeway_peers as peers;
 use ropeway_peers::or_skip;
 use ropeway_smb_client::{Client, ClientOptions, Login, NtStatus, OpenFile};
 use ropeway_smb_wire::create::CreateDisposition;
+use ropeway_vfs::trace::Carried;
 
 #[tokio::test]
 async fn dfs_refers_to_another_share() {
@@ -142,4 +143,51 @@ async fn further_channels_carry_data() {
         assert!(std::fs::read(folder.path().join("f")).unwrap() == content);
         client.close().await;
     }
+}
+
+/// The first connection is for requests without data, which would wait behind whole files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whole_files_leave_the_first_connection_free() {
+    log();
+    let folder = tempfile::tempdir().unwrap();
+    let smbd = or_skip!(server(folder.path()).multichannel(true).start());
+    let client = connect_with(&smbd, options()).await.unwrap();
+    let share = client.share("data").await.unwrap();
+    let stat = Carried::new(Box::pin(async { share.stat(&text("")).await }));
+    let first = connection_of(stat).await;
+    client.open_channel().await.unwrap();
+    client.open_channel().await.unwrap();
+    let (pool, content) = (Pool::new(1 << 20, 6), bytes(1 << 20, 3));
+    let puts = (0..6).map(|number| {
+        let (share, pool, content) = (&share, &pool, &content);
+        let put = async move {
+            let put = ropeway_smb_client::PutSmall {
+                path: text(&format!("f{number}")),
+                temporary: None,
+                disposition: CreateDisposition::Create,
+                content: Some(block(pool, content).await),
+                attributes: ropeway_smb_client::FileAttributes::NORMAL,
+                basic: None,
+                flush: false,
+                replace: false,
+            };
+            share.put_small(put).await
+        };
+        connection_of(Carried::new(Box::pin(put)))
+    });
+    let used = futures_util::future::join_all(puts).await;
+    assert!(used.iter().all(|connection| *connection != first), "{used:?}");
+    assert!(used.iter().any(|connection| *connection != used[0]), "{used:?}");
+    for number in 0..6 {
+        assert!(std::fs::read(folder.path().join(format!("f{number}"))).unwrap() == content);
+    }
+    client.close().await;
+}
+
+/// Returns the number of the connection that carried an operation.
+async fn connection_of<T: std::fmt::Debug, E: std::fmt::Debug>(
+    mut carried: Carried<impl Future<Output = Result<T, E>> + Unpin>,
+) -> u64 {
+    (&mut carried).await.unwrap();
+    carried.connection().unwrap()
 }

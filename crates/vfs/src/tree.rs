@@ -238,6 +238,12 @@ pub trait Tree: Send + Sync + 'static {
     /// Returns what this tree can hold.
     fn capabilities(&self) -> &Capabilities;
 
+    /// Returns the number of bytes that should be in flight now to keep the path to this tree full; 0
+    /// where only [`Capabilities::blocks_in_flight`] says so. A long line that loses segments needs more.
+    fn bytes_in_flight(&self) -> u64 {
+        0
+    }
+
     /// Reads the metadata of a node itself; a link is not followed.
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>>;
 

@@ -82,7 +82,7 @@ pub(crate) async fn prepare(
         .zip(0..)
         .map(|(root, index)| Arc::new(job_root(root, index, &*target, &options, may_digest)))
         .collect();
-    let resources = resources_of(&*target, &roots, &options, pool);
+    let resources = resources_of(&target, &roots, &options, pool);
     let config = JobConfig {
         target,
         options,
@@ -124,23 +124,23 @@ fn durability_of(options: &Options, target: &dyn Tree) -> DurabilityPolicy {
     }
 }
 
-fn resources_of(target: &dyn Tree, roots: &[Arc<JobRoot>], options: &Options, pool: Pool) -> Resources {
+fn resources_of(target: &Arc<dyn Tree>, roots: &[Arc<JobRoot>], options: &Options, pool: Pool) -> Resources {
     let historic = options.engine != Engine::Auto;
     // Without a same-side path many small files are in flight through blocks; the pool still bounds
     // memory.
-    let many = !historic && !same_side(target, roots);
+    let many = !historic && !same_side(&**target, roots);
     let streams = match many {
         _ if options.gentle => 1,
         true => STREAMS_MANY,
         false => streams_of(options),
     };
     let small_files = match many {
-        true => SmallFilePipeline::between(target, roots),
+        true => SmallFilePipeline::between(&**target, roots),
         false => None,
     };
     let block_size = options.engine.block_size_max();
-    let trees = roots.iter().map(|root| &*root.root.source).chain([target]);
-    let wanted = trees.map(|tree| tree.capabilities().blocks_in_flight).max();
+    let trees = || roots.iter().map(|root| &root.root.source).chain([target]);
+    let wanted = trees().map(|tree| tree.capabilities().blocks_in_flight).max();
     let tuner = match wanted {
         _ if options.gentle => Tuner::new(GENTLE_BLOCK, 1).pinned(),
         // A long line is full from the first second only if enough is requested at once. The depth
@@ -149,7 +149,20 @@ fn resources_of(target: &dyn Tree, roots: &[Arc<JobRoot>], options: &Options, po
         _ => Tuner::new(block_size, DEPTH_MAX),
     };
     let batches = target.capabilities().batches_in_flight.max(1);
-    Resources::new((pool, tuner), batches, streams, small_files)
+    let resources = Resources::new((pool, tuner), batches, streams, small_files);
+    if historic || options.gentle {
+        return resources;
+    }
+    // Several sources mostly lie on the same server.
+    let far = |tree: &&Arc<dyn Tree>| tree.capabilities().far;
+    let source = roots.iter().map(|root| &root.root.source).find(far);
+    resources.following(
+        source
+            .into_iter()
+            .chain([target].into_iter().filter(far))
+            .cloned()
+            .collect(),
+    )
 }
 
 /// Returns the number of files that go through blocks at once.

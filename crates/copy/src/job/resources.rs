@@ -6,9 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ropeway_block::Pool;
 use ropeway_plan::Tuner;
+use ropeway_vfs::Tree;
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::transfer::pipeline::SmallFilePipeline;
+
+/// Blocks beyond what is in flight, which wait to be hashed. A guess.
+const BLOCKS_WAITING: usize = 2;
 
 /// The bounded resources of a job.
 pub(crate) struct Resources {
@@ -27,6 +31,8 @@ pub(crate) struct Resources {
     /// Small files that are copied one by one between two sides, many in flight. `None` where
     /// batches do that, and for a historic engine.
     pub(crate) small_files: Option<SmallFilePipeline>,
+    /// Trees behind a long line, which say how much it needs in flight.
+    far_ends: Vec<Arc<dyn Tree>>,
 }
 
 impl Resources {
@@ -46,7 +52,34 @@ impl Resources {
             streams: Arc::new(Semaphore::new(streams_max)),
             streams_max,
             small_files,
+            far_ends: Vec::new(),
         }
+    }
+
+    /// Has what is in flight follow the long lines to these trees.
+    pub(crate) fn following(mut self, far_ends: Vec<Arc<dyn Tree>>) -> Self {
+        self.far_ends = far_ends;
+        self
+    }
+
+    /// Allows as many blocks as the line needs now. Returns the number that should be in flight for one
+    /// file; 0 where no long line says so.
+    pub(crate) fn follow_line(&self) -> usize {
+        let Some(wanted) = self.far_ends.iter().map(|tree| tree.bytes_in_flight()).max() else {
+            return 0;
+        };
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let block = self.pool.block_size();
+        let Some(small_files) = &self.small_files else {
+            self.pool.set_usable(wanted / block + BLOCKS_WAITING);
+            return self.pool.usable();
+        };
+        // What large files have in flight, small ones need not, and the other way round.
+        let large = self.pool.usable().saturating_sub(self.pool.available()) * block;
+        let small = small_files.set_room(wanted.saturating_sub(large));
+        self.pool
+            .set_usable(wanted.saturating_sub(small) / block + BLOCKS_WAITING);
+        self.pool.usable()
     }
 
     /// Whether calls cost a round trip on either side, so that many must be under way.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropeway_block::{BlockMut, Pool};
 use ropeway_vfs::Tree;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -24,12 +25,18 @@ const PACKED_HEADROOM: usize = 512;
 /// Bytes in all blocks at once, in pages: eight files of 4 MiB and some small ones. With 21 MiB instead, files
 /// of 10 KB took half as long again on a line of 1 Gbit/s and 100 ms that loses 1 %. With tiny files, which
 /// take little of it, the process stays below 64 MiB.
+///
+/// On a long line this is also the memory of all blocks, used or free, above which free ones of other classes
+/// return theirs. While streams of larger files hold as much by themselves, no free block keeps its
+/// memory. A file of 4 MiB then takes up to 10 ms of page faults, and 50 ms of such a line.
 const ROOM: usize = 36 << 20;
-/// On a long line: memory of all blocks, used or free, above which free ones of other classes
-/// return theirs. A guess: as much as [`ROOM`]. While streams of larger files hold as much
-/// by themselves, no free block keeps its memory. A file of 4 MiB then takes up to 10 ms of page
-/// faults, and 50 ms of such a line.
-const RESIDENT_MAX: usize = ROOM;
+/// Most room while a long line needs more in flight, as one that loses segments does.
+const ROOM_MAX: usize = 72 << 20;
+/// Room beyond what is in flight, for files that were read and not sent yet. A guess.
+const ROOM_WAITING: usize = 8 << 20;
+/// Spare slots of the two largest classes: together with the others they fill [`ROOM_MAX`].
+const SMALL_SPARE: usize = (ROOM_MAX - ROOM) / (68 << 10);
+const MIDDLE_SPARE: usize = (ROOM_MAX - ROOM) / (4 << 20);
 /// Bytes of one permit of [`ROOM`].
 const UNIT: usize = 4096;
 /// Largest number of files under way, whatever a tree wants. A guess.
@@ -46,6 +53,8 @@ pub(crate) struct SmallFilePipeline {
     small: Pool,
     middle: Pool,
     room: Semaphore,
+    /// Bytes of `room`, free or taken.
+    room_bytes: Mutex<usize>,
 }
 
 impl SmallFilePipeline {
@@ -56,24 +65,24 @@ impl SmallFilePipeline {
         let puts = target.capabilities();
         let puts = puts.small_in_flight.max(puts.small_puts_in_flight);
         let wanted = gets.fold(puts, usize::max);
-        (wanted > 1).then(|| {
-            let permits_max = wanted.min(IN_FLIGHT_MAX);
-            Self {
-                is_far: roots
-                    .iter()
-                    .map(|root| &*root.root.source)
-                    .chain([target])
-                    .any(|tree| tree.capabilities().far),
-                permits: Arc::new(Semaphore::new(permits_max)),
-                permits_max,
-                packed: Pool::packed(PACKED.0, PACKED_HEADROOM, PACKED.1),
-                tiny: Pool::new(TINY.0, TINY.1),
-                little: Pool::new(LITTLE.0, LITTLE.1),
-                small: Pool::new(SMALL.0, SMALL.1),
-                middle: Pool::new(MIDDLE.0, MIDDLE.1),
-                room: Semaphore::new(ROOM / UNIT),
-            }
-        })
+        let mut trees = roots.iter().map(|root| &*root.root.source).chain([target]);
+        let is_far = trees.any(|tree| tree.capabilities().far);
+        (wanted > 1).then(|| Self::with(is_far, wanted.min(IN_FLIGHT_MAX)))
+    }
+
+    fn with(is_far: bool, permits_max: usize) -> Self {
+        Self {
+            is_far,
+            permits: Arc::new(Semaphore::new(permits_max)),
+            permits_max,
+            packed: Pool::packed(PACKED.0, PACKED_HEADROOM, PACKED.1),
+            tiny: Pool::new(TINY.0, TINY.1),
+            little: Pool::new(LITTLE.0, LITTLE.1),
+            small: Pool::with_spare(SMALL.0, SMALL.1, SMALL_SPARE),
+            middle: Pool::with_spare(MIDDLE.0, MIDDLE.1, MIDDLE_SPARE),
+            room: Semaphore::new(ROOM / UNIT),
+            room_bytes: Mutex::new(ROOM),
+        }
     }
 
     /// Returns the size of the largest file that goes this way.
@@ -91,6 +100,26 @@ impl SmallFilePipeline {
     pub(crate) async fn all_idle(&self) {
         let all = u32::try_from(self.permits_max).unwrap_or(u32::MAX);
         drop(self.permits.acquire_many(all).await);
+    }
+
+    /// Makes room for as many bytes in flight as the line needs. Returns how many of them are in use.
+    pub(crate) fn set_room(&self, in_flight: usize) -> usize {
+        let wanted = in_flight.saturating_add(ROOM_WAITING).clamp(ROOM, ROOM_MAX) / UNIT;
+        let mut bytes = self.room_bytes.lock();
+        let present = *bytes / UNIT;
+        let units = if wanted >= present {
+            self.room.add_permits(wanted - present);
+            wanted
+        } else {
+            // Those in use stay until the next call.
+            present - self.room.forget_permits(present - wanted)
+        };
+        *bytes = units * UNIT;
+        let more = *bytes - ROOM;
+        for (pool, slots) in [(&self.small, SMALL.1), (&self.middle, MIDDLE.1)] {
+            pool.set_usable(slots + more / pool.block_size());
+        }
+        bytes.saturating_sub(self.room.available_permits() * UNIT)
     }
 
     /// Returns a block for `size` bytes, and the room that it takes.
@@ -125,11 +154,38 @@ impl SmallFilePipeline {
         // Packed blocks keep their memory: 3 MiB at most.
         let all = [&self.tiny, &self.little, &self.small, job_pool, &self.middle];
         let resident: usize = all.iter().map(|pool| pool.resident()).sum();
-        let mut surplus = resident.saturating_sub(RESIDENT_MAX);
+        let mut surplus = resident.saturating_sub(*self.room_bytes.lock());
         let is_other = |pool: &&Pool| pool.block_size() != taken.block_size();
         let own = all.into_iter().filter(|pool| !is_other(pool));
         for pool in all.into_iter().filter(is_other).chain(own) {
             surplus = surplus.saturating_sub(pool.give_back(surplus));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn room_follows_the_line_within_bounds() {
+        let pipeline = SmallFilePipeline::with(true, 8);
+        let job_pool = Pool::new(1 << 20, 2);
+        assert_eq!(pipeline.set_room(0), 0);
+        let free = |pipeline: &SmallFilePipeline| pipeline.room.available_permits() * UNIT;
+        assert_eq!((free(&pipeline), pipeline.middle.usable()), (ROOM, MIDDLE.1));
+        pipeline.set_room(usize::MAX);
+        assert_eq!(free(&pipeline), ROOM_MAX);
+        assert_eq!(pipeline.middle.usable(), MIDDLE.1 + MIDDLE_SPARE - 1);
+        let mut held = Vec::new();
+        for _ in 0..MIDDLE.1 + 4 {
+            held.push(pipeline.block(&job_pool, 4 << 20).await);
+        }
+        let used = pipeline.set_room(0);
+        assert!(used > ROOM, "{used}");
+        assert_eq!(free(&pipeline), 0, "what is in use stays in use");
+        drop(held);
+        assert_eq!(pipeline.set_room(0), 0);
+        assert_eq!((free(&pipeline), pipeline.middle.usable()), (ROOM, MIDDLE.1));
     }
 }

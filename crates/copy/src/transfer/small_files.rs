@@ -58,6 +58,7 @@ pub(crate) async fn copy_small_file(context: &Arc<Context>, task: Box<FileTask>)
     if context.config.durability.wants_durable() {
         context.durability.wait_for_room(&context.cancel).await;
     }
+    context.resources.follow_line();
     let (_room, block) = small_files
         .block(&context.resources.pool, task.metadata.size)
         .await;

@@ -178,8 +178,10 @@ impl Stream<'_> {
         self.bounded(limits)
     }
 
-    /// Keeps the blocks to the size of the pool, and to that of a piece if the user gave a rate.
+    /// Takes as many blocks as the line needs now, and keeps them to the size of the pool, and to that of a
+    /// piece if the user gave a rate.
     fn bounded(&self, mut limits: TransferLimits) -> TransferLimits {
+        limits.depth = limits.depth.max(self.context.resources.follow_line());
         let piece_max = usize::try_from(self.context.report.limit.piece_max()).unwrap_or(usize::MAX);
         let most = self.context.resources.pool.block_size().min(piece_max);
         limits.block_size = limits.block_size.min(most);

@@ -237,10 +237,10 @@ impl<T> Ring<T> {
 
     /// Index of the registered buffer that holds all of `pointer..pointer + length`.
     fn fixed_index(&self, pointer: *const u8, length: usize) -> Option<u16> {
-        let (base, _) = self.registered.as_ref()?.region();
+        let (base, registered) = self.registered.as_ref()?.region();
         let first = pointer as usize - base as usize;
         let index = first / BUFFER_BYTES_MAX;
-        (index == (first + length - 1) / BUFFER_BYTES_MAX)
+        (first + length <= registered && index == (first + length - 1) / BUFFER_BYTES_MAX)
             .then(|| u16::try_from(index).ok())
             .flatten()
     }

@@ -273,6 +273,13 @@ impl Tree for SmbTree {
         &self.inner.capabilities
     }
 
+    fn bytes_in_flight(&self) -> u64 {
+        match self.inner.capabilities.far {
+            true => self.inner.share.client().window(),
+            false => 0,
+        }
+    }
+
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         Box::pin(async move {
             if let Some(summary) = self.inner.cached_metadata(path) {

@@ -91,6 +91,10 @@ impl<L: Layer> Tree for Layered<L> {
         self.inner.capabilities()
     }
 
+    fn bytes_in_flight(&self) -> u64 {
+        self.inner.bytes_in_flight()
+    }
+
     fn metadata<'a>(&'a self, path: &'a RelPath) -> Pending<'a, Result<Metadata>> {
         self.pass(Call::new(Action::Stat, path), move || self.inner.metadata(path))
     }
