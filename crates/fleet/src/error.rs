@@ -20,8 +20,8 @@ pub enum Error {
     /// Others could change the catalog.
     #[error("{0} belongs to another user, or other users may write to it")]
     Foreign(String),
-    /// The source of this worker holds the target.
-    #[error("the target of the job lies in this source")]
+    /// The source of this worker holds the target, or lies in it.
+    #[error("source and target of the job lie one in the other, by another path")]
     Nested,
     /// The source of this worker is not that of the job.
     #[error(
@@ -35,6 +35,9 @@ pub enum Error {
     /// The catalog of the job is gone: there is a later job, or somebody removed it.
     #[error("the job is over: its catalog was removed")]
     Over,
+    /// The job was resumed as often as it may be.
+    #[error("the job was resumed {0} times already")]
+    Resumed(usize),
     /// The worker was asked to stop.
     #[error("interrupted")]
     Stopped,

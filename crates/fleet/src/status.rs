@@ -10,6 +10,7 @@ use crate::coordinator::{self, Plan, Situation};
 use crate::error::{Error, Result};
 use crate::job::JobFile;
 use crate::store::Store;
+use crate::store::rounds::ROUNDS_MAX;
 use crate::task::{Scope, Task, TaskId};
 use crate::workers::{Beat, WorkerId};
 
@@ -176,10 +177,13 @@ impl Reader {
     /// the number of nodes. The late passes always run again.
     ///
     /// # Errors
-    /// The catalog cannot be read or written to.
+    /// The catalog cannot be read or written to, or the job was resumed as often as it may be.
     pub async fn retry(&mut self, store: &Store) -> Result<usize> {
         let failures = self.failures_of(store, false).await?;
         let round = store.rounds().await?.len() as u32 + 1;
+        if round as usize > ROUNDS_MAX {
+            return Err(Error::Resumed(ROUNDS_MAX));
+        }
         let mut folders: BTreeMap<RelPath, Vec<Name>> = BTreeMap::new();
         let mut tasks = Vec::new();
         if failures.len() >= FAILURES_MAX {

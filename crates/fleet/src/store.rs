@@ -20,7 +20,7 @@
 //! Two workers that make claims at once see each other, since each makes its folder first and then
 //! looks for others: at least one of them sees both. A claim that sees a later one withdraws.
 
-mod rounds;
+pub(crate) mod rounds;
 mod runs;
 
 use std::collections::BTreeSet;

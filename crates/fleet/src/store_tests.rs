@@ -4,12 +4,14 @@ use ropeway_vfs::clock::simulate;
 use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::{MemoryTree, MetadataChange, Name, Owner, RelPath, Tree, VirtualClock};
 
+use super::rounds::ROUNDS_MAX;
 use super::{Runs, Store};
 use crate::catalog::{Done, SegmentId, encode};
 use crate::claim::{ClaimError, ClaimId, Epoch};
 use crate::error::Error;
 use crate::files::name;
 use crate::job::JobFile;
+use crate::status::Reader;
 use crate::task::{Scope, Task};
 use crate::workers::WorkerId;
 
@@ -233,5 +235,21 @@ fn a_task_that_ends_while_it_is_claimed_again_is_left_alone() {
         first.finish(claim(1), &Done::default()).await.unwrap();
         let fenced = second.fence(claim(2)).await;
         assert!(matches!(fenced, Err(Error::Claim(ClaimError::Done))));
+    });
+}
+
+#[test]
+fn a_job_that_was_resumed_too_often_says_so() {
+    let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
+    simulate(&clock, async {
+        let store = store(&tree, 1);
+        store.create(&job()).await.unwrap();
+        for round in 1..=u32::try_from(ROUNDS_MAX).unwrap() {
+            assert!(store.add_round(round, &[Task::root()]).await.unwrap());
+        }
+        assert_eq!(store.rounds().await.unwrap().len(), ROUNDS_MAX);
+        let again = Reader::default().retry(&store).await;
+        assert!(matches!(again, Err(Error::Resumed(_))), "{again:?}");
+        assert!(Reader::default().status(&store).await.unwrap().is_some());
     });
 }

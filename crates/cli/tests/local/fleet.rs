@@ -3,11 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    self, Compare, Ground, Place, Running, content_same, mixed, odd_names, small_files, text,
+    self, Compare, Ground, Place, Running, content_same, has_xattrs, is_root, mixed, odd_names, program,
+    set_xattr, small_files, text, xattr,
 };
+use ropeway_peers::Share;
 
 /// Returns the folder of the only job that is left.
 fn run_of(place: &Place, catalog: &str) -> PathBuf {
@@ -240,4 +243,83 @@ fn a_share_is_the_target_and_the_source() {
     ground.run("fleet").args(["submit", &target, "back"]).ok();
     ground.run("fleet").args(["work", "back"]).ok();
     content_same(&ground.place.join("src"), &ground.place.join("back"));
+}
+
+/// By another share of the server the source lies in the target: its own files would be replaced by others
+/// of its own.
+#[test]
+fn a_source_in_the_target_is_refused_whatever_its_share_is_called() {
+    for source in ["dst/sub", "dst"] {
+        let ground = ropeway_peers::or_skip!(Ground::with(|place, builder| {
+            let inner = place.folder(&format!("data/{source}"));
+            builder
+                .share(Share::new("data", &place.folder("data")))
+                .share(Share::new("inner", &inner))
+        }));
+        ground.place.folder("data/dst/sub/sub");
+        text(&ground.behind("data/dst/sub/x"), "the source's own");
+        text(&ground.behind("data/dst/sub/sub/x"), "another file of the source");
+        let (from, to) = (ground.url("inner"), ground.url("data/dst"));
+        ground.run("fleet").args(["submit", &from, &to]).ok();
+        let refused = ground.run("fleet").args(["work", &to]).exits(3);
+        assert!(refused.mentions("one in the other"), "{refused}");
+        let own = fs::read_to_string(ground.behind("data/dst/sub/x")).unwrap();
+        assert_eq!(own, "the source's own");
+        let left = fs::read_dir(ground.behind("data").join(source)).unwrap();
+        let probes = left.filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            name.to_string_lossy().contains("probe")
+        });
+        assert_eq!(probes.count(), 0);
+    }
+}
+
+#[test]
+fn extended_attributes_that_changed_are_copied_by_the_next_job() {
+    let place = Place::new();
+    if !has_xattrs(&place) {
+        println!("skipped: no extended attributes in the folder for temporary files");
+        return;
+    }
+    text(&place.folder("src").join("f"), "content");
+    let job = || {
+        place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+        place.ropeway("fleet").args(["work", "dst"]).ok();
+    };
+    let note = || xattr(&place.join("dst/f"), "user.note");
+    job();
+    assert_eq!(note(), None);
+    // Longer than the kernel's clock for change times takes to tick.
+    std::thread::sleep(Duration::from_millis(20));
+    set_xattr(&place.join("src/f"), "user.note", b"changed later");
+    job();
+    assert_eq!(note().as_deref(), Some(&b"changed later"[..]));
+    std::thread::sleep(Duration::from_millis(20));
+    rustix::fs::removexattr(place.join("src/f"), "user.note").unwrap();
+    job();
+    assert_eq!(note(), None);
+}
+
+/// Nothing can be renamed into it from beside it, although that is the same volume.
+#[test]
+fn a_bind_mount_of_the_same_volume_is_a_target() {
+    if !is_root() || program("mount").is_none() {
+        println!("skipped: bind mounts need root");
+        return;
+    }
+    let place = Place::new();
+    small_files(&place.folder("src"), 40, 3);
+    let (from, to) = (place.folder("elsewhere"), place.folder("dst"));
+    let mounted = Command::new("mount").arg("--bind").args([&from, &to]).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: bind mounts are not allowed");
+        return;
+    }
+    let submitted = place.ropeway("fleet").args(["submit", "src", "dst"]).run();
+    let worked = place.ropeway("fleet").args(["work", "dst"]).run();
+    Command::new("umount").arg(&to).status().unwrap();
+    submitted.assert_code(&[0]);
+    worked.assert_code(&[0]);
+    fs::remove_dir_all(place.join("elsewhere/.ropeway-fleet")).unwrap();
+    content_same(&place.join("src"), &place.join("elsewhere"));
 }

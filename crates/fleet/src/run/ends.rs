@@ -9,6 +9,9 @@ use ropeway_vfs::{
     Xattr,
 };
 
+use crate::error::{Error as FleetError, Result as FleetResult};
+use crate::files::{CATALOG_PREFIX, name as file_name};
+
 /// Permission bits that the owner of a folder needs to fill it.
 const OWNER_ALL: u32 = 0o700;
 
@@ -89,8 +92,8 @@ impl Ends {
     }
 
     /// Makes a folder on the target, and those above it. Others may make the same ones at the same
-    /// time: whoever comes second finds them. Returns the identity of the folder if it was there.
-    pub(crate) async fn make_folder(&self, path: &RelPath) -> Result<Option<FileId>, Error> {
+    /// time: whoever comes second finds them. Returns the attributes of the folder if it was there.
+    pub(crate) async fn make_folder(&self, path: &RelPath) -> Result<Option<Metadata>, Error> {
         let mut missing = vec![path.clone()];
         let mut found = None;
         while let Some(next) = missing.last() {
@@ -100,7 +103,7 @@ impl Ends {
                     missing.pop();
                 }
                 Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                    found = self.open_up(next).await?;
+                    found = Some(self.open_up(next).await?);
                     missing.pop();
                 }
                 Err(error) if error.kind == ErrorKind::NotFound => match next.parent() {
@@ -114,14 +117,14 @@ impl Ends {
     }
 
     /// Checks that an existing node is a folder that can be filled. Its attributes are set at the
-    /// end. Returns its identity.
-    async fn open_up(&self, path: &RelPath) -> Result<Option<FileId>, Error> {
+    /// end. Returns those that it had.
+    async fn open_up(&self, path: &RelPath) -> Result<Metadata, Error> {
         let metadata = self.target.metadata(path).await?;
         if metadata.kind != Kind::Directory {
             return Err(Error::new(Op::MakeDir, path, ErrorKind::NotADirectory));
         }
         let Some(mode) = metadata.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) else {
-            return Ok(metadata.id);
+            return Ok(metadata);
         };
         let change = MetadataChange {
             mode: Some(mode | OWNER_ALL),
@@ -129,22 +132,75 @@ impl Ends {
         };
         // If this is refused, the first file that does not fit tells.
         let _ = self.target.set_metadata(path, &change).await;
-        Ok(metadata.id)
+        Ok(metadata)
     }
 
-    /// Whether a folder of the target is the source itself, whatever name it has there, as by a bind mount. Only
-    /// for two local trees: servers may give different nodes the same numbers.
-    pub(crate) async fn is_source(&self, id: FileId) -> Result<bool, Error> {
-        if self.source.capabilities().remote || self.target.capabilities().remote {
-            return Ok(false);
-        }
-        let known = match self.source_id.get() {
-            Some(known) => *known,
-            None => {
-                let found = self.source.metadata(&RelPath::root()).await?.id;
-                *self.source_id.get_or_init(|| found)
+    /// Whether a folder of the target is the source itself under another name, as that of a bind mount, of a
+    /// server or of a share. `found` is the folder as it was listed.
+    pub(crate) async fn is_source(&self, folder: &RelPath, found: &Metadata) -> FleetResult<bool> {
+        let (from, to) = (self.source.capabilities(), self.target.capabilities());
+        if !from.remote && !to.remote {
+            if found.id.is_some() && self.source_id().await? == found.id {
+                return Ok(true);
             }
+            if !from.on_network && !to.on_network {
+                return Ok(false);
+            }
+        }
+        // Servers may give different nodes the same numbers, and one node several. So a probe decides where
+        // it may be the same one. Somebody may change the source, so its time is asked for again.
+        let root = self.source.metadata(&RelPath::root()).await;
+        let root = root.map_err(FleetError::source)?;
+        let index = |node: &Metadata| node.id.map(|id| id.index);
+        let same_number = index(&root).is_some() && index(&root) == index(found);
+        let times_known = root.modified.is_known() && found.modified.is_known();
+        let same_time = self.rules.granularity.equal(root.modified, found.modified);
+        match same_number || same_time || !times_known {
+            true => self.shows_in_source(folder).await,
+            false => Ok(false),
+        }
+    }
+
+    async fn source_id(&self) -> FleetResult<Option<FileId>> {
+        if let Some(known) = self.source_id.get() {
+            return Ok(*known);
+        }
+        let found = self.source.metadata(&RelPath::root()).await;
+        let id = found.map_err(FleetError::source)?.id;
+        Ok(*self.source_id.get_or_init(|| id))
+    }
+
+    /// Whether what is made in a folder of the target appears in the root of the source.
+    async fn shows_in_source(&self, folder: &RelPath) -> FleetResult<bool> {
+        // The walk leaves out folders of such a name.
+        let name = format!("{CATALOG_PREFIX}-probe.{:016x}", fastrand::Rng::new().u64(..));
+        let name = file_name(&name);
+        let probe = folder.join(&name);
+        let made = match self.target.make_dir(&probe, OWNER_ALL).await {
+            Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
+            made => made,
         };
-        Ok(known == Some(id))
+        let shown = self.source.metadata(&RelPath::root().join(&name)).await;
+        // Also if making it failed: only the reply may have been lost.
+        let removed = match self.target.remove_dir(&probe).await {
+            Err(error) if error.kind.is_absence() => Ok(()),
+            removed => removed,
+        };
+        if shown.is_ok() {
+            return Ok(true);
+        }
+        made.and(removed).map_err(FleetError::target)?;
+        match shown {
+            Err(error) if !error.kind.is_absence() => Err(FleetError::source(error)),
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether the attributes of an equal file changed after its copy was made: extended attributes and
+    /// ACLs show in no other field. The clocks of a server and of this machine cannot tell.
+    pub(crate) fn is_outdated(&self, source: &Metadata, existing: &Metadata) -> bool {
+        let (from, to) = (self.source.capabilities(), self.target.capabilities());
+        let comparable = from.page_cache && to.page_cache && to.xattrs && self.preserve.xattrs;
+        comparable && existing.changed.is_some() && source.changed > existing.changed
     }
 }

@@ -47,11 +47,11 @@ impl Crew {
             Error::target(refused)
         })?;
         let existing = match target.is_root() {
-            true => self.ends.target.metadata(&target).await.map(|found| found.id),
+            true => self.ends.target.metadata(&target).await.map(Some),
             false => self.ends.make_folder(&target).await,
         };
-        if let Some(id) = existing.map_err(Error::target)?
-            && self.ends.is_source(id).await.map_err(Error::source)?
+        if let Some(found) = existing.map_err(Error::target)?
+            && self.ends.is_source(&target, &found).await?
         {
             return Err(Error::Nested);
         }

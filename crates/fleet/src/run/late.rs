@@ -309,7 +309,14 @@ impl Crew {
                 capabilities,
             );
             if decision == Decision::Skip {
-                records.push(record(State::Equal));
+                let is_outdated = |found| self.ends.is_outdated(metadata, found);
+                records.push(record(match existing.as_ref().is_some_and(is_outdated) {
+                    true => {
+                        self.store.check(late.claim).await?;
+                        self.set_attributes(path, metadata).await?
+                    }
+                    false => State::Equal,
+                }));
                 continue;
             }
             let number = late.next_staged();

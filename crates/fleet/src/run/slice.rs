@@ -152,19 +152,21 @@ impl Crew {
         let decision = decide(metadata, existing, &self.ends.rules, &self.ends.preserve, target);
         let state = match decision {
             Decision::Create | Decision::Replace => return Ok(None),
-            Decision::Skip => State::Equal,
+            Decision::Skip if !existing.is_some_and(|found| self.ends.is_outdated(metadata, found)) => {
+                State::Equal
+            }
             Decision::CompareContent => {
                 if metadata.kind != Kind::Symlink || !self.is_same_link(item).await? {
                     return Ok(None);
                 }
                 State::Equal
             }
-            Decision::AttributesOnly => {
+            Decision::Skip | Decision::AttributesOnly => {
                 if attributes.is_multiple_of(ATTRIBUTES_EACH) {
                     self.store.check(claim).await?;
                 }
                 *attributes += 1;
-                self.set_attributes(item).await?
+                self.set_attributes(&item.path(), metadata).await?
             }
             Decision::Keep(_) => State::Skipped,
             Decision::Conflict => State::Failed("a node of another kind stands there".to_owned()),
@@ -182,18 +184,29 @@ impl Crew {
         Ok(matches!((source, target), (Ok(source), Ok(target)) if source == target))
     }
 
-    /// Sets permissions and owner of an equal file. Its times are equal already.
-    async fn set_attributes(&self, item: &Item) -> Result<State> {
-        let Ok(path) = self.ends.target_path(&item.path()) else {
+    /// Sets permissions, owner, extended attributes and ACLs of an equal file. Its times are equal already.
+    pub(super) async fn set_attributes(&self, path: &RelPath, metadata: &Metadata) -> Result<State> {
+        let Ok(to) = self.ends.target_path(path) else {
             return Ok(State::Equal);
+        };
+        let (source, target) = (&self.ends.source, self.ends.target.capabilities());
+        let wants_xattrs = self.ends.preserve.xattrs && target.takes_xattrs();
+        let xattrs = match (wants_xattrs, metadata.has_xattrs) {
+            (false, _) => None,
+            (true, Some(false)) => Some(Vec::new()),
+            (true, _) => match source.xattrs(path).await {
+                Ok(xattrs) => Some(xattrs),
+                Err(error) if is_of_node(error.kind) => return Ok(State::Failed(error.to_string())),
+                Err(error) => return Err(Error::source(error)),
+            },
         };
         let change = MetadataChange {
             accessed: None,
             modified: None,
             created: None,
-            ..self.ends.change_of(&item.metadata, None)
+            ..self.ends.change_of(metadata, xattrs)
         };
-        Ok(match self.ends.target.set_metadata(&path, &change).await {
+        Ok(match self.ends.target.set_metadata(&to, &change).await {
             Ok(_) => State::Equal,
             Err(error) if super::mover::is_of_file(error.kind) => State::Failed(error.to_string()),
             Err(error) if error.kind.is_absence() => State::Failed(error.to_string()),

@@ -8,7 +8,7 @@ use crate::task::Task;
 use crate::workers::{Beat, WorkerId};
 
 /// Times that a job is resumed at most. A guess: nobody resumes so often.
-const ROUNDS_MAX: usize = 1_000;
+pub(crate) const ROUNDS_MAX: usize = 1_000;
 
 impl Store {
     /// Shows a sign of life of this process.

@@ -52,11 +52,12 @@ fn failure(what: &str, error: &Error) -> Failure {
             .hint("reach both in the same way on all machines: mounted, or as smb:// URLs"),
         Error::Foreign(_) => Failure::new(code::TARGET, format!("{what}: {error}"))
             .hint("all workers run as the user who made the job; remove the folder if it is not yours"),
-        Error::Nested => {
-            Failure::new(code::SOURCE, format!("{what}: {error}")).hint("choose a DST outside of SRC")
-        }
+        Error::Nested => Failure::new(code::SOURCE, format!("{what}: {error}"))
+            .hint("choose a DST outside of SRC that does not hold it"),
         Error::Over => Failure::new(code::TARGET, format!("{what}: {error}"))
             .hint("`ropeway fleet status DST` shows whether there is a later job"),
+        Error::Resumed(_) => Failure::new(code::REFUSED, format!("{what}: {error}"))
+            .hint("`ropeway fleet submit` makes a new job, which copies what is missing"),
         Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),
         error => Failure::new(code::TARGET, format!("{what}: {error}")),
     }

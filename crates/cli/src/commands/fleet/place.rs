@@ -164,13 +164,17 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     Ok(fs::canonicalize(parent_of(path)).map_err(fault)?.join(name))
 }
 
-/// Whether a folder is the top of a volume, so that nothing can be renamed into it from beside it.
+/// Whether a folder is the top of a mount, so that nothing can be renamed into it from beside it. A bind
+/// mount may be one of the volume around it.
 fn is_top(path: &Path) -> bool {
     let Some(parent) = path.parent() else {
         return true;
     };
-    let volume = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    volume(path).is_some_and(|own| volume(parent) != Some(own))
+    let mount = |path: &Path| {
+        let device = fs::metadata(path).map(|metadata| metadata.dev()).ok()?;
+        Some((device, ropeway_local::mount_identity(path).ok()))
+    };
+    mount(path).is_some_and(|own| mount(parent) != Some(own))
 }
 
 #[cfg(test)]
