@@ -80,8 +80,9 @@ impl Pool {
             next_ticket: 0,
             is_resident: vec![false; count].into_boxed_slice(),
             resident: 0,
+            is_pinned: false,
             // A page that holds parts of two slots cannot be returned for one of them.
-            is_pinned: !stride.is_multiple_of(page_size::get()),
+            keeps_all: !stride.is_multiple_of(page_size::get()),
         };
         let references = (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {
@@ -151,6 +152,11 @@ impl Pool {
         self.slots() - self.inner.lock().withheld
     }
 
+    /// Returns the number of slots that are in use.
+    pub fn in_use(&self) -> usize {
+        self.slots() - self.inner.lock().slots.len()
+    }
+
     /// Returns the number of slots that can be taken at this moment.
     pub fn available(&self) -> usize {
         self.inner.lock().available()
@@ -166,17 +172,18 @@ impl Pool {
     /// `bytes` are returned or no free slot holds memory. Reports the number of bytes returned. The
     /// slots stay in the pool and take memory again when they are used.
     ///
-    /// A [pinned](Self::pin) pool returns nothing. Neither does a pool whose slots are not whole
-    /// pages, which happens where pages are larger than [`ALIGNMENT`].
+    /// A [pinned](Self::pin) pool returns memory of [spare](Self::with_spare) slots only. A pool whose slots
+    /// are not whole pages, which happens where pages are larger than [`ALIGNMENT`], returns nothing.
     pub fn give_back(&self, bytes: usize) -> usize {
         let mut given = 0;
         while given < bytes {
             // Lock anew for each slot: others may want one meanwhile.
             let mut free = self.inner.lock();
-            if free.is_pinned {
+            if free.keeps_all {
                 break;
             }
-            let Some(slot) = free.pop_oldest_resident() else {
+            let first = if free.is_pinned { self.inner.base_slots } else { 0 };
+            let Some(slot) = free.pop_oldest_resident(first) else {
                 break;
             };
             self.inner.discard(slot);
@@ -186,7 +193,7 @@ impl Pool {
         given
     }
 
-    /// Keeps all memory in place from now on. Call this before registering the
+    /// Keeps the memory of all slots but spare ones in place from now on. Call this before registering the
     /// [`region`](Self::region) with the kernel, which would go on using pages that were returned.
     pub fn pin(&self) {
         self.inner.lock().is_pinned = true;
@@ -226,8 +233,10 @@ struct Free {
     /// Marks the slots, free or not, that hold memory.
     is_resident: Box<[bool]>,
     resident: usize,
-    /// Set where no memory may be returned.
+    /// Whether only memory of spare slots may be returned.
     is_pinned: bool,
+    /// Whether no memory can be returned.
+    keeps_all: bool,
 }
 
 /// A queued request for a slot.
@@ -258,9 +267,10 @@ impl Free {
         Some(slot)
     }
 
-    /// Takes the least recently used free slot that holds memory, and marks it as holding none.
-    fn pop_oldest_resident(&mut self) -> Option<u32> {
-        let has_memory = |slot: &u32| self.is_resident[*slot as usize];
+    /// Takes the least recently used free slot from number `first` on that holds memory, and marks it as
+    /// holding none.
+    fn pop_oldest_resident(&mut self, first: usize) -> Option<u32> {
+        let has_memory = |slot: &u32| *slot as usize >= first && self.is_resident[*slot as usize];
         let at = self.slots.iter().position(has_memory)?;
         let slot = self.slots.remove(at);
         self.is_resident[slot as usize] = false;
@@ -342,7 +352,11 @@ impl Inner {
         fence(Ordering::Acquire);
         let waiter = {
             let mut free = self.lock();
-            free.slots.push(slot);
+            match slot as usize >= self.base_slots && free.withheld > 0 {
+                // Rather the others are used.
+                true => free.slots.insert(0, slot),
+                false => free.slots.push(slot),
+            }
             free.last_served()
         };
         if let Some(waiter) = waiter {

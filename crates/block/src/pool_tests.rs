@@ -284,3 +284,22 @@ fn spare_slots_are_in_use_only_while_allowed() {
     drop(held);
     assert_eq!(woken.0.load(Ordering::SeqCst), 3);
 }
+
+#[test]
+fn a_pinned_pool_returns_memory_of_spare_slots_and_prefers_the_others() {
+    let pool = Pool::with_spare(4096, 2, 2);
+    pool.pin();
+    pool.set_usable(4);
+    let held: Vec<_> = std::iter::from_fn(|| pool.try_get()).collect();
+    assert_eq!((held.len(), pool.in_use()), (4, 4));
+    pool.set_usable(2);
+    drop(held);
+    let whole = pool.resident();
+    assert_eq!(pool.give_back(usize::MAX), whole / 2);
+    let (base, len) = pool.region();
+    let mut again: Vec<_> = std::iter::from_fn(|| pool.try_get()).collect();
+    assert_eq!(again.len(), 2);
+    for block in &mut again {
+        assert!((block.as_mut_ptr() as usize) < base as usize + len);
+    }
+}

@@ -388,12 +388,17 @@ impl Driver {
                 .any(|operation| operation.payload.is_some())
         };
         let is_write = bytes > 0 && has_payload();
+        let is_flushed = (compound.operations.iter()).any(|operation| operation.command == Command::Flush);
         let sending = is_write.then(|| self.status.session.reach.send(bytes, self.governor.rate()));
         match self.connection.submit(compound) {
             Ok(ticket) => {
                 let now = self.now();
                 wire_log::asked(now, ticket, commands, bytes);
-                let stamp = (bytes > 0).then(|| self.governor.sent(now, bytes));
+                let stamp = match (bytes, is_flushed) {
+                    (0, _) => None,
+                    (_, true) => Some(self.governor.sent_with_flush(now, bytes)),
+                    (_, false) => Some(self.governor.sent(now, bytes)),
+                };
                 self.tickets.insert(id, ticket);
                 self.pending.insert(
                     ticket,

@@ -12,6 +12,8 @@ use ropeway_tcp::{Info, LOSSY};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
+use crate::window::Losses;
+
 /// Bounds of the interval at which a driver asks the kernel, which is the round trip.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const INTERVAL_MAX: Duration = Duration::from_millis(100);
@@ -21,6 +23,8 @@ const QUEUED_TIMES: f64 = 1.25;
 const QUEUED_MIN: Duration = Duration::from_millis(2);
 /// Segments that are lost at least before a line counts as one that loses some by chance. A guess.
 const LOST_MIN: u64 = 8;
+/// Segments from which on what was counted lately is halved. A guess: 58 MB.
+const RECENT_SEGMENTS: u64 = 40_000;
 
 /// The sums over all connections of a client, ended ones included.
 #[derive(Debug, Default)]
@@ -29,6 +33,14 @@ pub(crate) struct LineTotals {
     congestion: Mutex<Option<String>>,
     saved: Mutex<Saved>,
     queued_bytes: AtomicU64,
+    recent: Mutex<Recent>,
+}
+
+/// What was counted lately: all of it is halved again and again.
+#[derive(Debug, Default)]
+struct Recent {
+    info: Info,
+    queued_bytes: u64,
 }
 
 /// What is known of the line to a server.
@@ -76,21 +88,53 @@ impl LineTotals {
         }
     }
 
-    /// Returns the fraction of segments that the line loses by chance, and not since it is full.
-    pub(crate) fn chance_losses(&self) -> f64 {
-        let info = *self.info.lock();
-        let (lost, all) = losses(info);
-        let is_full = 2 * self.queued_bytes.load(Ordering::Relaxed) >= info.moved_bytes;
-        let fraction = lost as f64 / all.max(1) as f64;
-        match lost >= LOST_MIN && fraction >= LOSSY && !is_full {
-            true => fraction,
-            false => 0.0,
+    /// Returns what the line loses by chance, and not since it is full.
+    pub(crate) fn chance_losses(&self) -> Losses {
+        self.recent.lock().losses()
+    }
+
+    /// Adds what is new on a connection. `is_queued`: whether data wait in a queue of the line.
+    fn add(&self, more: Info, is_queued: bool) {
+        let mut info = self.info.lock();
+        *info = info.plus(more);
+        drop(info);
+        let queued = if is_queued { more.moved_bytes } else { 0 };
+        self.queued_bytes.fetch_add(queued, Ordering::Relaxed);
+        self.recent.lock().add(more, queued);
+    }
+}
+
+impl Recent {
+    fn add(&mut self, more: Info, queued_bytes: u64) {
+        self.info = self.info.plus(more);
+        self.queued_bytes += queued_bytes;
+        if self.info.sent.max(self.info.received) > RECENT_SEGMENTS {
+            self.info = self.info.halved();
+            self.queued_bytes /= 2;
         }
     }
 
-    fn add(&self, more: Info) {
-        let mut info = self.info.lock();
-        *info = info.plus(more);
+    fn losses(&self) -> Losses {
+        let info = &self.info;
+        let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
+        if 2 * self.queued_bytes >= info.moved_bytes {
+            return Losses::default();
+        }
+        if info.sent < info.received {
+            let out_of_order = share(info.out_of_order, info.received);
+            return Losses {
+                out_of_order,
+                ..Losses::default()
+            };
+        }
+        let sent_again = share(info.sent_again, info.sent);
+        match info.sent_again >= LOST_MIN && sent_again >= LOSSY {
+            true => Losses {
+                sent_again,
+                ..Losses::default()
+            },
+            false => Losses::default(),
+        }
     }
 }
 
@@ -154,10 +198,7 @@ impl LineWatch {
         // A figure that is missing only hides a loss.
         if let Ok((info, shortest)) = Info::with_shortest_round_trip(stream) {
             let more = info.since(self.counted);
-            if is_queued(info.round_trip, shortest) {
-                totals.queued_bytes.fetch_add(more.moved_bytes, Ordering::Relaxed);
-            }
-            totals.add(more);
+            totals.add(more, is_queued(info.round_trip, shortest));
             self.counted = info;
         }
     }
@@ -185,6 +226,35 @@ mod tests {
         assert!(!is_queued(ms(102), ms(100)) && !is_queued(ms(2), ms(1)));
         // Nothing was measured yet.
         assert!(!is_queued(Duration::ZERO, Duration::from_micros(u32::MAX.into())));
+    }
+
+    #[test]
+    fn losses_are_those_of_late_and_not_of_a_full_line() {
+        let some = |sent, sent_again, received, out_of_order| Info {
+            moved_bytes: 1448 * (sent + received),
+            sent,
+            sent_again,
+            received,
+            out_of_order,
+            ..Info::default()
+        };
+        let mut sending = Recent::default();
+        sending.add(some(20_000, 200, 100, 0), 0);
+        assert!((sending.losses().sent_again - 0.01).abs() < 1e-6);
+        assert_eq!(sending.losses().out_of_order, 0.0);
+        for _ in 0..20 {
+            sending.add(some(20_000, 0, 100, 0), 0);
+        }
+        assert_eq!(sending.losses(), Losses::default(), "{sending:?}");
+        let mut receiving = Recent::default();
+        receiving.add(some(100, 0, 1_000, 500), 0);
+        assert_eq!(
+            (receiving.losses().out_of_order, receiving.losses().sent_again),
+            (0.5, 0.0)
+        );
+        let mut full = Recent::default();
+        full.add(some(20_000, 200, 100, 0), 1448 * 20_000);
+        assert_eq!(full.losses(), Losses::default());
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use ropeway_block::Block;
 use ropeway_smb_proto::client::{
     Compound, DropReason, Misuse, Negotiated, Operation, PeerMisbehaved, Reply, SessionSecret,
 };
+use ropeway_smb_wire::header::Command;
 use ropeway_smb_wire::session_setup::SessionFlags;
 use ropeway_vfs::Timestamp;
 use tokio::time::Instant;
@@ -99,7 +100,8 @@ impl Outcome {
 
 /// Whether an operation sends the data, and does not ask for it.
 fn sends(operation: &Operation, bytes: u64) -> bool {
-    operation.payload.is_some() || operation.body.len() as u64 >= bytes
+    let is_list = operation.command == Command::Ioctl && operation.body.len() as u64 >= bytes;
+    operation.payload.is_some() || is_list
 }
 
 impl Session {

@@ -80,12 +80,21 @@ const ROUNDS: usize = 10;
 const FLAT_ROUNDS: u32 = 3;
 /// Payload of a segment on most lines, in bytes.
 const SEGMENT: f64 = 1448.0;
-/// Most times that segments are expected to be sent again until all have arrived. A bound for lines on
-/// which losses are counted too high: of what this end receives, only segments out of order are known.
+/// Most times that segments are expected to be sent again until all have arrived. A bound for a line that loses
+/// more than a few of a hundred, and what is expected where all that is received comes out of order.
 const AGAIN_MAX: f64 = 2.5;
 /// The window is the limit if rate x round trip reaches this fraction of it: all of it but what one
 /// request takes, if nothing else limits. A line that carries less than its window shows less.
 const LIMITING: f64 = 0.75;
+
+/// What the line loses by chance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Losses {
+    /// Fraction of the segments that this end sent again.
+    pub(crate) sent_again: f64,
+    /// Fraction of the segments that came out of order, and so waited for others.
+    pub(crate) out_of_order: f64,
+}
 
 /// The governor's state when a request was sent.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +106,8 @@ pub(crate) struct Stamp {
     idle: bool,
     /// Nothing else was in flight.
     is_alone: bool,
+    /// The server flushes before it answers.
+    is_flushed: bool,
 }
 
 /// The shortest time of service lately.
@@ -132,8 +143,9 @@ pub(crate) struct WindowGovernor {
     in_flight: u64,
     /// Whether the window may become smaller than [`WINDOW_MIN`] for the server's other users.
     gives_way: bool,
-    /// Fraction of segments that the line loses.
-    losses: f64,
+    losses: Losses,
+    /// Number of rounds until all rates are those of rounds without a FLUSH.
+    flushed_rounds: usize,
     /// Size of the largest request of this round and the one before.
     largest: [u64; 2],
     service: Option<Service>,
@@ -176,7 +188,8 @@ impl WindowGovernor {
             headroom: HEADROOM,
             in_flight: 0,
             gives_way,
-            losses: 0.0,
+            losses: Losses::default(),
+            flushed_rounds: 0,
             largest: [0, 0],
             service: None,
             probing_since: None,
@@ -269,6 +282,16 @@ impl WindowGovernor {
             delivered_at: self.delivered_at,
             idle,
             is_alone,
+            is_flushed: false,
+        }
+    }
+
+    /// The same for a request that the server answers after a FLUSH. How long that takes says nothing about
+    /// the line, so on a long one it does not make the window smaller.
+    pub(crate) fn sent_with_flush(&mut self, now: Duration, bytes: u64) -> Stamp {
+        Stamp {
+            is_flushed: true,
+            ..self.sent(now, bytes)
         }
     }
 
@@ -282,9 +305,9 @@ impl WindowGovernor {
         self.round_trip = Some(self.round_trip.map_or(took, |best| best.min(took)));
     }
 
-    /// Sets the fraction of segments that the line loses by chance.
-    pub(crate) fn set_losses(&mut self, fraction: f64) {
-        self.losses = fraction;
+    /// Sets what the line loses by chance.
+    pub(crate) fn set_losses(&mut self, losses: Losses) {
+        self.losses = losses;
     }
 
     /// Accounts for a request that was lost or cancelled.
@@ -299,6 +322,9 @@ impl WindowGovernor {
         self.delivered_at = now;
         self.answered(now.saturating_sub(stamp.sent_at));
         self.served(now, stamp, bytes);
+        if stamp.is_flushed {
+            self.flushed_rounds = ROUNDS;
+        }
         let took = now
             .saturating_sub(stamp.delivered_at)
             .max(Duration::from_micros(1));
@@ -343,12 +369,14 @@ impl WindowGovernor {
             }
             known => *known = Some(Service::new(took, now, bytes)),
         }
+        let largest = self.largest();
         let Some(service) = &mut self.service else { return };
         if let Some(since) = self.probing_since {
             let is_over = age(since) >= PROBE_MAX;
             if is_over {
                 // The requests are too small to come one at a time.
                 (service.at, service.is_old) = (now, false);
+                service.bytes = service.bytes.max(largest);
             }
             if stamp.is_alone || is_over {
                 self.probing_since = None;
@@ -377,6 +405,7 @@ impl WindowGovernor {
                 self.rates.pop_front();
             }
             self.rates.push_back(0);
+            self.flushed_rounds = self.flushed_rounds.saturating_sub(1);
         }
         let is_limiting = self.is_limiting(best);
         match &mut self.start {
@@ -399,7 +428,7 @@ impl WindowGovernor {
             Some(_) => {}
             None => self.settle(),
         }
-        if self.start.is_some() && self.losses > 0.0 && self.is_far() {
+        if self.start.is_some() && self.losses != Losses::default() && self.is_far() {
             let window = self
                 .round_trip
                 .map_or(0, |round_trip| self.target_far(round_trip));
@@ -409,12 +438,15 @@ impl WindowGovernor {
 
     /// Returns how often segments of a round trip are sent again until all of them have arrived.
     fn sent_again(&self, product: f64) -> f64 {
-        let segments = product / SEGMENT;
-        if self.losses <= 0.0 || segments <= 1.0 {
-            return 0.0;
-        }
+        let (segments, lost) = (product / SEGMENT, self.losses.sent_again);
         // Of n segments n x p^k are missing after k times.
-        (segments.ln() / -self.losses.min(0.99).ln()).min(AGAIN_MAX)
+        let again = match lost > 0.0 && segments > 1.0 {
+            true => segments.ln() / -lost.min(0.99).ln(),
+            false => 0.0,
+        };
+        // What comes out of order is no rate of loss: one lost segment delays all of a round trip. It says
+        // what part of the time something is missing.
+        again.max(self.losses.out_of_order * AGAIN_MAX).min(AGAIN_MAX)
     }
 
     /// Returns the window of a long line.
@@ -444,6 +476,7 @@ impl WindowGovernor {
         let in_time = |time: Duration| rate * time.as_secs_f64();
         let largest = self.largest();
         let target = match (self.is_far(), self.service) {
+            (true, _) if self.flushed_rounds > 0 => self.target_far(round_trip).max(self.window),
             (true, _) => self.target_far(round_trip),
             (false, Some(service)) if self.gives_way => {
                 let headroom = self.headroom.min(in_time(HEADROOM_SHORT) as u64);

@@ -102,6 +102,22 @@ impl Info {
         }
     }
 
+    /// Returns half of all that is counted.
+    #[must_use]
+    pub fn halved(self) -> Self {
+        Self {
+            round_trip: self.round_trip,
+            moved_bytes: self.moved_bytes / 2,
+            acknowledged_bytes: self.acknowledged_bytes / 2,
+            sending: self.sending / 2,
+            held_up: self.held_up / 2,
+            sent: self.sent / 2,
+            sent_again: self.sent_again / 2,
+            received: self.received / 2,
+            out_of_order: self.out_of_order / 2,
+        }
+    }
+
     /// Returns what was added since an earlier look.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {

@@ -75,7 +75,7 @@ impl Resources {
             return self.pool.usable();
         };
         // What large files have in flight, small ones need not, and the other way round.
-        let large = self.pool.usable().saturating_sub(self.pool.available()) * block;
+        let large = self.pool.in_use() * block;
         let small = small_files.set_room(wanted.saturating_sub(large));
         self.pool
             .set_usable(wanted.saturating_sub(small) / block + BLOCKS_WAITING);

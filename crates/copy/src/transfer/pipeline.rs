@@ -53,8 +53,35 @@ pub(crate) struct SmallFilePipeline {
     small: Pool,
     middle: Pool,
     room: Semaphore,
-    /// Bytes of `room`, free or taken.
-    room_bytes: Mutex<usize>,
+    room_size: Mutex<RoomSize>,
+}
+
+/// How much room there is, in units.
+#[derive(Debug)]
+struct RoomSize {
+    /// Free and taken permits.
+    present: usize,
+    /// As many as there should be. Surplus permits that are in use are withdrawn when they are returned.
+    wanted: usize,
+}
+
+/// The room of one file, until it is dropped.
+pub(crate) struct Room<'a> {
+    pipeline: &'a SmallFilePipeline,
+    held: Option<SemaphorePermit<'a>>,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        let mut size = self.pipeline.room_size.lock();
+        let surplus = size.present.saturating_sub(size.wanted);
+        // A waiting caller would get them otherwise.
+        if let Some(part) = held.split(surplus.min(held.num_permits())) {
+            size.present -= part.num_permits();
+            part.forget();
+        }
+    }
 }
 
 impl SmallFilePipeline {
@@ -81,7 +108,10 @@ impl SmallFilePipeline {
             small: Pool::with_spare(SMALL.0, SMALL.1, SMALL_SPARE),
             middle: Pool::with_spare(MIDDLE.0, MIDDLE.1, MIDDLE_SPARE),
             room: Semaphore::new(ROOM / UNIT),
-            room_bytes: Mutex::new(ROOM),
+            room_size: Mutex::new(RoomSize {
+                present: ROOM / UNIT,
+                wanted: ROOM / UNIT,
+            }),
         }
     }
 
@@ -105,25 +135,26 @@ impl SmallFilePipeline {
     /// Makes room for as many bytes in flight as the line needs. Returns how many of them are in use.
     pub(crate) fn set_room(&self, in_flight: usize) -> usize {
         let wanted = in_flight.saturating_add(ROOM_WAITING).clamp(ROOM, ROOM_MAX) / UNIT;
-        let mut bytes = self.room_bytes.lock();
-        let present = *bytes / UNIT;
-        let units = if wanted >= present {
-            self.room.add_permits(wanted - present);
-            wanted
-        } else {
-            // Those in use stay until the next call.
-            present - self.room.forget_permits(present - wanted)
+        let present = {
+            let mut size = self.room_size.lock();
+            size.wanted = wanted;
+            if wanted > size.present {
+                self.room.add_permits(wanted - size.present);
+                size.present = wanted;
+            } else {
+                size.present -= self.room.forget_permits(size.present - wanted);
+            }
+            size.present
         };
-        *bytes = units * UNIT;
-        let more = *bytes - ROOM;
+        let more = wanted * UNIT - ROOM;
         for (pool, slots) in [(&self.small, SMALL.1), (&self.middle, MIDDLE.1)] {
             pool.set_usable(slots + more / pool.block_size());
         }
-        bytes.saturating_sub(self.room.available_permits() * UNIT)
+        present.saturating_sub(self.room.available_permits()) * UNIT
     }
 
     /// Returns a block for `size` bytes, and the room that it takes.
-    pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (SemaphorePermit<'_>, BlockMut) {
+    pub(crate) async fn block(&self, job_pool: &Pool, size: u64) -> (Room<'_>, BlockMut) {
         let classes = [
             &self.packed,
             &self.tiny,
@@ -138,7 +169,10 @@ impl SmallFilePipeline {
         let length = usize::try_from(size + 1).unwrap_or(ROOM);
         let units = length.min(pool.block_size()).min(ROOM).div_ceil(UNIT) as u32;
         let room = self.room.acquire_many(units).await;
-        let room = room.expect("the semaphore is never closed");
+        let room = Room {
+            pipeline: self,
+            held: Some(room.expect("the semaphore is never closed")),
+        };
         let block = pool.get().await;
         self.bound_memory(job_pool, pool);
         (room, block)
@@ -154,7 +188,7 @@ impl SmallFilePipeline {
         // Packed blocks keep their memory: 3 MiB at most.
         let all = [&self.tiny, &self.little, &self.small, job_pool, &self.middle];
         let resident: usize = all.iter().map(|pool| pool.resident()).sum();
-        let mut surplus = resident.saturating_sub(*self.room_bytes.lock());
+        let mut surplus = resident.saturating_sub(self.room_size.lock().wanted * UNIT);
         let is_other = |pool: &&Pool| pool.block_size() != taken.block_size();
         let own = all.into_iter().filter(|pool| !is_other(pool));
         for pool in all.into_iter().filter(is_other).chain(own) {
@@ -184,7 +218,13 @@ mod tests {
         let used = pipeline.set_room(0);
         assert!(used > ROOM, "{used}");
         assert_eq!(free(&pipeline), 0, "what is in use stays in use");
+        // Somebody who waits does not get what is to be withdrawn.
+        let mut waiting = std::pin::pin!(pipeline.block(&job_pool, 4 << 20));
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        held.pop();
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
         drop(held);
+        drop(waiting.await);
         assert_eq!(pipeline.set_room(0), 0);
         assert_eq!((free(&pipeline), pipeline.middle.usable()), (ROOM, MIDDLE.1));
     }

@@ -390,8 +390,8 @@ impl SmbFile {
 }
 
 impl Drop for SmbFile {
-    /// Closes in the background. The server receives later requests after the CLOSE, but renaming
-    /// or replacing the file may still have to wait for the reply: see `wait_for_closes`.
+    /// Closes in the background. The server receives later requests without data after the CLOSE, but
+    /// renaming or replacing the file may still have to wait for the reply: see `wait_for_closes`.
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else {
             return;
