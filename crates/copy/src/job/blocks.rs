@@ -10,7 +10,7 @@ const BLOCKS_AUTO: usize = 24;
 /// and a little more. 36 were measured to be no faster on lines without losses.
 const BLOCKS_FAR: usize = 26;
 /// Blocks beyond these that a job uses while a long line needs more in flight, as one that loses segments
-/// does. With them the process takes up to 140 MiB.
+/// does. With them the process takes up to 150 MiB.
 const BLOCKS_SPARE: usize = 36;
 /// Blocks for the historic engines: one file at a time, at most 8 in flight (Vista).
 const BLOCKS_HISTORIC: usize = 10;
