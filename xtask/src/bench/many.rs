@@ -162,6 +162,7 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     ensure!(files > 0 && runs > 0, "--files and --runs must be at least 1");
     let ropeway = crate::step::shipped(workspace, arguments.binary.as_deref())?;
     let ground = Ground::new(ropeway, Duration::from_secs(arguments.limit))?;
+    check_room(ground.place.path(), files)?;
     println!("making {files} files");
     make_tree(&ground.folder("source"), files)?;
     let mut rows: Vec<(Tool, Row)> = Vec::new();
@@ -185,6 +186,19 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
 }
 
 /// Makes files of 0 to 49 bytes, 1,000 in each folder.
+/// Checks that a file system in memory may have as many files as three trees have: a tmpfs has a bound.
+fn check_room(folder: &Path, files: u32) -> Result<()> {
+    let free = rustix::fs::statvfs(folder)?.f_favail;
+    let needed = 3 * (u64::from(files) + u64::from(files.div_ceil(FOLDER_FILES))) + 1000;
+    ensure!(
+        free >= needed,
+        "/dev/shm may have {free} more files and folders, and {needed} are needed: \
+         `mount -o remount,nr_inodes={} /dev/shm`",
+        needed.next_multiple_of(1_000_000) * 2
+    );
+    Ok(())
+}
+
 fn make_tree(root: &Path, files: u32) -> Result<()> {
     let mut content = [0; SIZE_MAX];
     for number in 0..files {
