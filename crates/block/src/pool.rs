@@ -136,11 +136,11 @@ impl Pool {
             let mut free = self.inner.lock();
             let before = free.available();
             free.withheld = self.slots() - usable;
-            let served = before..free.available().max(before);
+            let served = free.available().saturating_sub(before);
             free.waiters
                 .iter()
-                .skip(served.start)
-                .take(served.len())
+                .skip(before)
+                .take(served)
                 .map(|waiter| waiter.waker.clone())
                 .collect()
         };

@@ -19,6 +19,7 @@ use ropeway_tcp::{Info, LOSSY};
 
 use crate::channel_policy::Advice;
 use crate::line::losses;
+use crate::window::SEGMENT;
 
 /// A measurement lasts this many round trips, and this long at least. Guesses: half a dozen
 /// sawteeth of a connection that loses 1 %.
@@ -41,8 +42,6 @@ const FIRST_TIMES: usize = 3;
 /// 2.5 times as much at 100 ms and 1 %. Right after its start a connection may carry more for a while, and
 /// what is compared with that looks like no gain.
 const FORMULA_TIMES: f64 = 3.0;
-/// Bytes of a segment on most lines.
-const SEGMENT: f64 = 1448.0;
 /// Gain by which more connections prove themselves. A guess: on a line without another limit, twice as many
 /// bring twice the rate.
 const GAIN: f64 = 1.25;

@@ -79,7 +79,7 @@ const ROUNDS: usize = 10;
 /// Number of rounds without growth that end the start, as in BBR.
 const FLAT_ROUNDS: u32 = 3;
 /// Payload of a segment on most lines, in bytes.
-const SEGMENT: f64 = 1448.0;
+pub(crate) const SEGMENT: f64 = 1448.0;
 /// Most times that segments are expected to be sent again until all have arrived. A bound for a line that loses
 /// more than a few of a hundred, and what is expected where all that is received comes out of order.
 const AGAIN_MAX: f64 = 2.5;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    self, Compare, Ground, Place, Running, content_same, has_xattrs, is_root, mixed, odd_names, program,
+    self, Compare, Ground, Place, Running, bind_mounted, content_same, has_xattrs, mixed, odd_names,
     set_xattr, small_files, text, xattr,
 };
 use ropeway_peers::Share;
@@ -303,16 +303,10 @@ fn extended_attributes_that_changed_are_copied_by_the_next_job() {
 /// Nothing can be renamed into it from beside it, although that is the same volume.
 #[test]
 fn a_bind_mount_of_the_same_volume_is_a_target() {
-    if !is_root() || program("mount").is_none() {
-        println!("skipped: bind mounts need root");
-        return;
-    }
     let place = Place::new();
     small_files(&place.folder("src"), 40, 3);
     let (from, to) = (place.folder("elsewhere"), place.folder("dst"));
-    let mounted = Command::new("mount").arg("--bind").args([&from, &to]).status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        println!("skipped: bind mounts are not allowed");
+    if !bind_mounted(&from, &to) {
         return;
     }
     let submitted = place.ropeway("fleet").args(["submit", "src", "dst"]).run();

@@ -80,6 +80,24 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Mounts a folder at a second path, to be unmounted by the caller. Prints a line and returns `false` where that
+/// is not possible.
+pub(crate) fn bind_mounted(from: &Path, to: &Path) -> bool {
+    if !is_root() || program("mount").is_none() {
+        println!("skipped: bind mounts need root");
+        return false;
+    }
+    let mounted = std::process::Command::new("mount")
+        .arg("--bind")
+        .args([from, to])
+        .status();
+    let is_mounted = mounted.is_ok_and(|status| status.success());
+    if !is_mounted {
+        println!("skipped: bind mounts are not allowed");
+    }
+    is_mounted
+}
+
 /// Checks for root and for programs; an error names what is missing.
 pub(crate) fn needs(root: bool, programs: &[&str]) -> Result<(), String> {
     if root && !is_root() {

@@ -139,8 +139,8 @@ fn resources_of(target: &Arc<dyn Tree>, roots: &[Arc<JobRoot>], options: &Option
         false => None,
     };
     let block_size = options.engine.block_size_max();
-    let trees = || roots.iter().map(|root| &root.root.source).chain([target]);
-    let wanted = trees().map(|tree| tree.capabilities().blocks_in_flight).max();
+    let trees = roots.iter().map(|root| &root.root.source).chain([target]);
+    let wanted = trees.map(|tree| tree.capabilities().blocks_in_flight).max();
     let tuner = match wanted {
         _ if options.gentle => Tuner::new(GENTLE_BLOCK, 1).pinned(),
         // A long line is full from the first second only if enough is requested at once. The depth

@@ -70,13 +70,12 @@ impl Resources {
         };
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let block = self.pool.block_size();
-        let Some(small_files) = &self.small_files else {
-            self.pool.set_usable(wanted / block + BLOCKS_WAITING);
-            return self.pool.usable();
-        };
         // What large files have in flight, small ones need not, and the other way round.
         let large = self.pool.in_use() * block;
-        let small = small_files.set_room(wanted.saturating_sub(large));
+        let small_files = self.small_files.as_ref();
+        let small = small_files.map_or(0, |small_files| {
+            small_files.set_room(wanted.saturating_sub(large))
+        });
         self.pool
             .set_usable(wanted.saturating_sub(small) / block + BLOCKS_WAITING);
         self.pool.usable()
