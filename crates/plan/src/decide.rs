@@ -160,6 +160,18 @@ pub fn attributes_differ(
     differing_attributes(source, target, rules, preserve, target_caps) != AttributesDiffer::default()
 }
 
+/// Whether the source was changed after its copy was made, by the change times of both. Size and
+/// modification time may then be those of another version, and extended attributes and ACLs, which
+/// show in no other field, may differ. Only what this machine's kernel changed can be compared: the
+/// clocks of two machines cannot tell.
+pub fn changed_since_copy(
+    (source, source_caps): (&Metadata, &Capabilities),
+    (copy, target_caps): (&Metadata, &Capabilities),
+) -> bool {
+    let comparable = source_caps.page_cache && target_caps.page_cache;
+    comparable && copy.changed.is_some() && source.changed > copy.changed
+}
+
 /// Attributes that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributesDiffer {

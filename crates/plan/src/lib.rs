@@ -55,7 +55,8 @@ pub mod tuner;
 
 pub use bandwidth::Schedule;
 pub use decide::{
-    AttributesDiffer, Decision, KeepReason, Rules, attributes_differ, decide, differing_attributes,
+    AttributesDiffer, Decision, KeepReason, Rules, attributes_differ, changed_since_copy, decide,
+    differing_attributes,
 };
 pub use durability::{ClockWatch, Durability, DurabilityPolicy, DurabilityTracker, Naming};
 pub use engine::{Engine, EngineCache, Locality};

@@ -2,7 +2,7 @@
 //! what the journal knows of earlier runs.
 
 use ropeway_plan::decide::{Decision, decide};
-use ropeway_plan::{Rules, Visibility, attributes_differ};
+use ropeway_plan::{Rules, Visibility, attributes_differ, changed_since_copy};
 use ropeway_vfs::{Kind, Metadata, Timestamp};
 
 use crate::job::config::JobConfig;
@@ -192,12 +192,12 @@ impl<'a> Decider<'a> {
     }
 
     /// Whether the source was changed after the file of the target. Size and time may then be those
-    /// of another version. The clocks of two machines cannot tell.
+    /// of another version.
     fn changed_since(&self, task: &FileTask) -> bool {
         let source = task.folder.root().root.source.capabilities();
-        let comparable = source.page_cache && self.config.target.capabilities().page_cache;
-        let copied = task.existing.as_ref().and_then(|existing| existing.changed);
-        comparable && copied.is_some() && task.metadata.changed > copied
+        let target = self.config.target.capabilities();
+        let existing = task.existing.as_ref();
+        existing.is_some_and(|existing| changed_since_copy((&task.metadata, source), (existing, target)))
     }
 
     /// Whether the source's attributes changed after the copy was made. Extended attributes and

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use ropeway_plan::names::{NameError, case_key};
-use ropeway_plan::{NameMap, NamePolicy, Rules};
+use ropeway_plan::{NameMap, NamePolicy, Rules, changed_since_copy};
 use ropeway_vfs::{
     Error, ErrorKind, FileId, Kind, Metadata, MetadataChange, Name, Op, Preserve, RelPath, SDDL_XATTR, Tree,
     Xattr,
@@ -197,10 +197,9 @@ impl Ends {
     }
 
     /// Whether the attributes of an equal file changed after its copy was made: extended attributes and
-    /// ACLs show in no other field. The clocks of a server and of this machine cannot tell.
+    /// ACLs show in no other field.
     pub(crate) fn is_outdated(&self, source: &Metadata, existing: &Metadata) -> bool {
         let (from, to) = (self.source.capabilities(), self.target.capabilities());
-        let comparable = from.page_cache && to.page_cache && to.xattrs && self.preserve.xattrs;
-        comparable && existing.changed.is_some() && source.changed > existing.changed
+        to.xattrs && self.preserve.xattrs && changed_since_copy((source, from), (existing, to))
     }
 }

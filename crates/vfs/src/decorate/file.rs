@@ -56,6 +56,10 @@ impl<L: Layer> File for LayeredFile<L> {
         self.pass(self.call(Action::Stat), move || self.inner.metadata())
     }
 
+    fn at_open(&self) -> Option<Metadata> {
+        self.inner.at_open()
+    }
+
     fn read_at(&self, block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
         Box::pin(async move {
             let mut slot = Some(block);
