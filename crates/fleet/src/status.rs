@@ -141,7 +141,7 @@ impl Reader {
             .flatten()
             .map(Task::id)
             .collect();
-        let mut failures = BTreeMap::new();
+        let mut failures: BTreeMap<RelPath, (TaskId, String)> = BTreeMap::new();
         let mut segments = store.segments(None).await?;
         if let Some(task) = self.replay.with_missing_segments(&segments) {
             return Err(Error::Damaged(format!("segments of {task}")));
@@ -159,18 +159,26 @@ impl Reader {
                 for record in records {
                     match record.state {
                         State::Failed(reason) if failures.len() < FAILURES_MAX => {
-                            failures.insert(record.path, reason);
+                            failures.insert(record.path, (task, reason));
                         }
-                        State::Failed(_) => {}
+                        // A folder that is known may still be one that could not be listed.
+                        State::Failed(_) | State::Folder => {}
                         // A later claim of the same task had more luck.
-                        _ => {
+                        _ if failures
+                            .get(&record.path)
+                            .is_some_and(|(failed, _)| *failed == task) =>
+                        {
                             failures.remove(&record.path);
                         }
+                        _ => {}
                     }
                 }
             }
         }
-        Ok(failures)
+        Ok(failures
+            .into_iter()
+            .map(|(path, (_, reason))| (path, reason))
+            .collect())
     }
 
     /// Makes tasks for everything that failed in the last round, and adds them to the job. Returns

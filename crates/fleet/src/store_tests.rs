@@ -6,7 +6,7 @@ use ropeway_vfs::{MemoryTree, MetadataChange, Name, Owner, RelPath, Tree, Virtua
 
 use super::rounds::ROUNDS_MAX;
 use super::{Runs, Store};
-use crate::catalog::{Done, SegmentId, encode};
+use crate::catalog::{Done, Record, SegmentId, State, Sums, encode};
 use crate::claim::{ClaimError, ClaimId, Epoch};
 use crate::error::Error;
 use crate::files::name;
@@ -252,4 +252,54 @@ fn a_job_that_was_resumed_too_often_says_so() {
         assert!(matches!(again, Err(Error::Resumed(_))), "{again:?}");
         assert!(Reader::default().status(&store).await.unwrap().is_some());
     });
+}
+
+/// A folder is recorded by the task that found it. If that task gave it away, and the one that got it could not list
+/// it, `resume` must try the folder again, in whatever order their segments are read.
+#[test]
+fn what_another_task_says_of_a_folder_does_not_hide_that_it_failed() {
+    let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
+    let names: Vec<RelPath> = (0..20).map(|number| path(&format!("d{number}"))).collect();
+    let given: Vec<Task> = (names.iter())
+        .map(|name| Task::folder(0, name.clone(), Scope::all()))
+        .collect();
+    let failures = simulate(&clock, async {
+        let store = store(&tree, 1);
+        store.create(&job()).await.unwrap();
+        let folders: Vec<Record> = (names.iter())
+            .map(|name| Record::new(name.clone(), 0, 0, State::Folder))
+            .collect();
+        finish(&store, &Task::root(), &folders, &given, 0).await;
+        for (task, name) in given.iter().zip(&names) {
+            let failed = Record::new(name.clone(), 0, 0, State::Failed("no".to_owned()));
+            finish(&store, task, &[failed], &[], 1).await;
+        }
+        Reader::default().failures(&store).await.unwrap()
+    });
+    assert_eq!(failures.len(), names.len(), "{failures:?}");
+}
+
+/// Does a task with one segment.
+async fn finish(store: &Store, task: &Task, records: &[Record], given: &[Task], failed: u64) {
+    let claim = ClaimId {
+        task: task.id(),
+        epoch: Epoch(1),
+    };
+    store.begin(claim).await.unwrap();
+    let mut bytes = Vec::new();
+    encode(&mut bytes, records, given);
+    store
+        .publish_segment(SegmentId { claim, number: 0 }, &bytes)
+        .await
+        .unwrap();
+    let sums = Sums {
+        failed,
+        ..Sums::default()
+    };
+    let done = Done {
+        sums,
+        given: given.iter().map(Task::id).collect(),
+        ..Done::default()
+    };
+    store.finish(claim, &done).await.unwrap();
 }
