@@ -185,7 +185,6 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     tables::write(workspace, &format!("bench many {files}"), &text)
 }
 
-/// Makes files of 0 to 49 bytes, 1,000 in each folder.
 /// Checks that a file system in memory may have as many files as three trees have: a tmpfs has a bound.
 fn check_room(folder: &Path, files: u32) -> Result<()> {
     let free = rustix::fs::statvfs(folder)?.f_favail;
@@ -199,6 +198,7 @@ fn check_room(folder: &Path, files: u32) -> Result<()> {
     Ok(())
 }
 
+/// Makes files of 0 to 49 bytes, 1,000 in each folder.
 fn make_tree(root: &Path, files: u32) -> Result<()> {
     let mut content = [0; SIZE_MAX];
     for number in 0..files {
