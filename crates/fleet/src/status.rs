@@ -96,6 +96,10 @@ impl Reader {
             rounds: &rounds,
         });
         let workers = store.beats().await?;
+        // The lists of a job that was removed meanwhile are empty.
+        if !store.is_there().await? {
+            return Ok(None);
+        }
         Ok(Some(Status {
             source,
             target,

@@ -80,15 +80,15 @@ impl Store {
         self.worker
     }
 
-    /// Whether the catalog is still there: that of an earlier job is removed.
+    /// Whether the job still exists: that before the last one is removed, its file `job` before the
+    /// lists of tasks. What was read before this call was then read whole.
     ///
     /// # Errors
-    /// The folder above it cannot be read.
+    /// The catalog cannot be read.
     pub async fn is_there(&self) -> Result<bool> {
-        match self.tree().metadata(&self.root).await {
-            Ok(_) => Ok(true),
+        match self.files.exists(&self.root, &name("job")).await {
             Err(error) if error.kind.is_absence() => Ok(false),
-            Err(error) => Err(Error::target(error)),
+            result => result.map_err(Error::target),
         }
     }
 

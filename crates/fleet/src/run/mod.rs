@@ -311,13 +311,16 @@ impl Crew {
         let rounds = self.store.rounds().await;
         // After what is done: a task that is done has made its tasks known before.
         let tasks = self.store.tasks().await;
-        let plan = match (read, rounds, tasks) {
-            (Ok(()), Ok(rounds), Ok(tasks)) => Ok(coordinator::next(&Situation {
+        // The lists of a job that was removed are empty, which is no plan.
+        let is_there = self.store.is_there().await;
+        let plan = match (read, rounds, tasks, is_there) {
+            (Ok(()), Ok(rounds), Ok(tasks), Ok(true)) => Ok(coordinator::next(&Situation {
                 replay: &replay,
                 tasks: &tasks.into_iter().collect(),
                 rounds: &rounds,
             })),
-            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => Err(error),
+            (.., Ok(false)) => Err(Error::Over),
+            (Err(error), ..) | (_, Err(error), ..) | (.., Err(error), _) | (.., Err(error)) => Err(error),
         };
         self.state.lock().replay = replay;
         plan

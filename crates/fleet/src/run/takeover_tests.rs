@@ -1,16 +1,21 @@
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use ropeway_vfs::clock::simulate;
-use ropeway_vfs::{RelPath, Tree};
+use ropeway_vfs::{Clock, RelPath, Tree};
 
+use crate::catalog::Done;
 use crate::claim::{ClaimId, Epoch};
+use crate::coordinator::Plan;
 use crate::error::Error;
 use crate::job::JobFile;
 use crate::run::late::tests::{CATALOG, World, path};
 use crate::run::{Crew, Ended, WorkOptions};
 use crate::status::Reader;
 use crate::store::Store;
-use crate::task::Task;
+use crate::task::{Scope, Task};
 use crate::workers::WorkerId;
 
 fn crew(world: &World, worker: u64, target: Arc<dyn Tree>) -> Crew {
@@ -119,5 +124,35 @@ fn a_segment_that_is_missing_is_noticed() {
         worker.store.add_round(1, &[]).await.unwrap();
         let worked = crew(&world, 2, Arc::clone(&world.target) as _).work().await;
         assert!(matches!(worked, Err(Error::Damaged(_))), "{worked:?}");
+    });
+}
+
+/// It waited for ever: what it knew of the first task was right, and the lists were empty.
+#[test]
+fn a_worker_that_slept_until_another_job_began_stops() {
+    let world = World::new();
+    let sleeper = crew(&world, 1, Arc::clone(&world.target) as _);
+    simulate(&world.clock, async {
+        let store = &sleeper.store;
+        store
+            .create(&JobFile::new("s".to_owned(), "t".to_owned()))
+            .await
+            .unwrap();
+        let given = Task::folder(0, path("open"), Scope::all());
+        store.birth(&given).await.unwrap();
+        store.begin(claim(FIRST)).await.unwrap();
+        let done = Done {
+            given: vec![given.id()],
+            ..Done::default()
+        };
+        store.finish(claim(FIRST), &done).await.unwrap();
+        sleeper.check_ends().await.unwrap();
+        assert_eq!(sleeper.plan().await.unwrap(), Plan::Wait);
+        store.remove().await.unwrap();
+        let (working, hour) = (pin!(sleeper.work()), Duration::from_secs(3_600));
+        match select(working, world.clock.sleep_until(world.clock.now() + hour)).await {
+            Either::Left((ended, _)) => assert!(matches!(ended, Err(Error::Over)), "{ended:?}"),
+            Either::Right(_) => panic!("it still waits"),
+        }
     });
 }
