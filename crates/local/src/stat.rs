@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use ropeway_vfs::{FileId, Kind, Metadata, Owner, Timestamp};
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags, StatxTimestamp, statx};
 
 use crate::winmeta::dos::Dos;
 
@@ -105,6 +105,7 @@ fn metadata(stat: &Statx) -> Metadata {
             .then_some((stat.stx_rdev_major, stat.stx_rdev_minor)),
         dos_attributes: None,
         has_xattrs: None,
+        is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     }
 }
 

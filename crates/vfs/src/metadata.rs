@@ -125,6 +125,9 @@ pub struct Metadata {
     /// Whether it has extended attributes, where a listing reports that; `Some(false)` saves
     /// reading them.
     pub has_xattrs: Option<bool>,
+    /// Whether something is mounted here (statx(2), `STATX_ATTR_MOUNT_ROOT`): another volume, or a folder or file of
+    /// the same one. `false` where unknown.
+    pub is_mount_root: bool,
 }
 
 impl Metadata {
@@ -145,6 +148,7 @@ impl Metadata {
             device: None,
             dos_attributes: None,
             has_xattrs: None,
+            is_mount_root: false,
         }
     }
 

@@ -259,3 +259,22 @@ fn backups_are_kept_when_hard_links_replace_files() {
         );
     }
 }
+
+/// It emptied the mounted folder: a folder of the same volume has the same number as the one it is mounted in.
+#[test]
+fn a_folder_that_is_mounted_in_an_extra_folder_keeps_its_content() {
+    let place = with_extras();
+    text(&place.folder("precious").join("f"), "precious");
+    for flags in [&["--yes"][..], &["--yes", "--backup-dir", "backups"]] {
+        let to = place.folder("target/extra folder/deep/mounted");
+        if !support::bind_mounted(&place.join("precious"), &to) {
+            return;
+        }
+        let finished = mirror(&place, flags);
+        std::process::Command::new("umount").arg(&to).status().unwrap();
+        finished.assert_code(&[2]);
+        assert!(finished.mentions("is mounted here"), "{finished}");
+        assert!(place.join("precious/f").exists(), "{flags:?}");
+        assert!(to.exists() && !place.join("target/extra folder/deep/file").exists());
+    }
+}

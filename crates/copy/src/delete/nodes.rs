@@ -10,9 +10,11 @@ pub(super) fn volume_of(metadata: &Metadata) -> Option<u64> {
     metadata.id.map(|id| id.volume)
 }
 
-/// Whether a folder is the root of another volume than that of its parent. (Files do not show it:
-/// overlayfs gives them the numbers of its layers.)
+/// Whether something is mounted at a folder: another volume, or a folder of the same one (bind mount). The number
+/// of the volume tells too, where there are no mounts. (Files do not show it: overlayfs gives them the numbers of
+/// its layers.)
 pub(super) fn is_mount_point(metadata: &Metadata, parent_volume: Option<u64>) -> bool {
     let (volume, is_dir) = (volume_of(metadata), metadata.is_dir());
-    is_dir && parent_volume.is_some() && volume.is_some() && volume != parent_volume
+    let is_other = parent_volume.is_some() && volume.is_some() && volume != parent_volume;
+    is_dir && (metadata.is_mount_root || is_other)
 }

@@ -192,6 +192,7 @@ impl Node {
             device,
             dos_attributes: self.attributes.dos,
             has_xattrs: None,
+            is_mount_root: false,
         }
     }
 }
