@@ -355,6 +355,9 @@ fn build_step(run: &Run<'_>) -> Result<Outcome> {
 /// Seeds of fleets: less than a minute.
 const FLEETS: &str = "500";
 
+/// The same with a broken rule: the rarest is found by one of a thousand.
+const FLEETS_BROKEN: &str = "3000";
+
 /// Runs simulated copy jobs, a cache that crashes, and fleets. None may break a promise, and each
 /// simulator must find each rule that is broken on purpose.
 fn simulate(workspace: &Workspace) -> Result<Outcome> {
@@ -367,7 +370,7 @@ fn simulate(workspace: &Workspace) -> Result<Outcome> {
     run_command(Command::new(&crash).args(["--mutation", "all", "--seeds", "1000"]))?;
     let fleets = workspace.target().join("release/examples/fleets");
     run_command(Command::new(&fleets).args(["--seeds", FLEETS]))?;
-    run_command(Command::new(&fleets).args(["--mutation", "all", "--seeds", FLEETS]))?;
+    run_command(Command::new(&fleets).args(["--mutation", "all", "--seeds", FLEETS_BROKEN]))?;
     Ok(Outcome::passed(
         "20,000 seeds of copies, 5,000 of the cache, 500 of fleets; the broken rules found",
     ))

@@ -5,12 +5,18 @@
 
 use std::collections::HashSet;
 
-use crate::catalog::Replay;
+use crate::catalog::{Replay, Sums};
 use crate::task::{Task, TaskId, Work};
 
 /// Files with several names for one task of links: what a worker holds in memory, about 200 bytes
 /// each.
 const LINKS_EACH: u64 = 100_000;
+
+/// Parts of large files for one task that joins them: about 200 bytes each.
+const PARTS_EACH: u64 = 100_000;
+
+/// Nodes to delete for one task.
+const DELETIONS_EACH: u64 = 100_000;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +69,51 @@ pub fn next(situation: &Situation<'_>) -> Plan {
 }
 
 fn late(situation: &Situation<'_>) -> Vec<Vec<Task>> {
-    late_tasks(situation.rounds.len() as u32, situation.replay.sums().linked)
+    let round = situation.rounds.len() as u32;
+    late_tasks(
+        round,
+        situation.replay.sums(),
+        situation.replay.uncopied_in(round),
+    )
 }
 
-/// Returns the tasks of the late phases of a round, in order. `linked`: files with several names.
-pub fn late_tasks(round: u32, linked: u64) -> Vec<Vec<Task>> {
+/// Returns the tasks of the late phases of a round, in order. `sums`: those of all tasks that are done; `failed`:
+/// what was not copied in this round. Nothing is deleted if something failed: what could not be listed may be what the
+/// source has.
+pub fn late_tasks(round: u32, sums: &Sums, failed: u64) -> Vec<Vec<Task>> {
     let task = |work| Task { round, work };
-    let shards = linked.div_ceil(LINKS_EACH).min(u64::from(u32::MAX)) as u32;
-    let links = (0..shards).map(|shard| task(Work::Links { shard, shards }));
-    vec![links.collect(), vec![task(Work::FolderTimes)]]
+    let shards = |count: u64, each: u64| count.div_ceil(each).min(u64::from(u32::MAX)) as u32;
+    let (joins, links) = (shards(sums.parts, PARTS_EACH), shards(sums.linked, LINKS_EACH));
+    // An empty source is far more often one that is not mounted than a wish.
+    let deletes = failed == 0 && sums.files > 0;
+    let extra = if deletes { sums.extra } else { 0 };
+    let deletions = shards(extra, DELETIONS_EACH);
+    vec![
+        (0..joins)
+            .map(|shard| task(Work::Join { shard, shards: joins }))
+            .collect(),
+        (0..links)
+            .map(|shard| task(Work::Links { shard, shards: links }))
+            .collect(),
+        (0..deletions)
+            .map(|shard| {
+                task(Work::Delete {
+                    shard,
+                    shards: deletions,
+                })
+            })
+            .collect(),
+        vec![task(Work::FolderTimes)],
+    ]
+}
+
+/// Whether what failed in a task is tried again by its names. Files with several names and attributes of folders
+/// are made again by the late phases of the next round.
+pub fn fails_by_names(task: &Task) -> bool {
+    !matches!(
+        task.work,
+        Work::Links { .. } | Work::Delete { .. } | Work::FolderTimes
+    )
 }
 
 #[cfg(test)]

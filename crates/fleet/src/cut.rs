@@ -88,6 +88,11 @@ impl Collector {
         }
     }
 
+    /// Whether all entries so far are kept.
+    pub fn fits(&self) -> bool {
+        self.sample.is_empty()
+    }
+
     /// Returns the number of entries so far.
     pub fn count(&self) -> u64 {
         self.count

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_block::Pool;
-use ropeway_vfs::{CacheMode, Create, ErrorKind, Name, OpenOptions, RelPath, Result, Tree};
+use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, Name, Op, OpenOptions, RelPath, Result, Tree};
 
 /// Begin of the name of a catalog folder.
 pub(crate) const CATALOG_PREFIX: &str = ".ropeway-fleet";
@@ -22,7 +22,7 @@ const SWEPT_TRIES: usize = 3;
 const REMOVE_TRIES: usize = 100;
 
 /// Depth of folders that are removed with their content.
-const DEPTH_MAX: usize = 64;
+const DEPTH_MAX: usize = 2_000;
 
 /// Reads and writes whole files on a tree.
 pub(crate) struct Files {
@@ -180,6 +180,10 @@ impl Files {
                     match self.tree.remove_file(&inside).await {
                         Err(error) if error.kind.is_absence() => {}
                         Err(error) if error.kind == ErrorKind::IsADirectory && depth > 0 => {
+                            // What is mounted here is not ours.
+                            if self.tree.metadata(&inside).await?.is_mount_root {
+                                return Err(Error::new(Op::Remove, &inside, ErrorKind::Busy));
+                            }
                             self.remove_folder_at(inside, depth - 1).await?;
                         }
                         result => result?,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The file `job` of a catalog. It holds no secrets: each worker has its own credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,12 @@ pub struct JobFile {
     /// What the ends can do.
     #[serde(default)]
     pub rules: Option<EndRules>,
+    /// Whether to remove what only the target has.
+    #[serde(default)]
+    pub delete: bool,
+    /// Rate or timetable in the syntax of `--bwlimit` for all workers together.
+    #[serde(default)]
+    pub bwlimit: Option<String>,
 }
 
 /// What decides under which names nodes are copied, and which are one. All workers of a job must
@@ -61,7 +67,21 @@ impl JobFile {
             target,
             mark: SourceMark::default(),
             rules: None,
+            delete: false,
+            bwlimit: None,
         }
+    }
+
+    /// Limits the rate of all workers together.
+    #[must_use]
+    pub fn with_bwlimit(self, bwlimit: Option<String>) -> Self {
+        Self { bwlimit, ..self }
+    }
+
+    /// Removes what only the target has.
+    #[must_use]
+    pub fn with_deletions(self, delete: bool) -> Self {
+        Self { delete, ..self }
     }
 
     /// Adds what workers compare with their own ends.
@@ -96,7 +116,7 @@ mod tests {
         assert_eq!(JobFile::decode(&job.encode()), Some(job.clone()));
         let other = String::from_utf8(job.encode())
             .unwrap()
-            .replace("\"version\": 2", "\"version\": 3");
+            .replace("\"version\": 3", "\"version\": 4");
         assert_eq!(JobFile::decode(other.as_bytes()), None);
     }
 }

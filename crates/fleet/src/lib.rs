@@ -12,8 +12,8 @@
 //!   coordinator      what the job needs next: the same answer for every worker that asks
 //! ```
 //!
-//! Pure, without input and output and without a clock: [`task`], [`partition`], [`cut`], [`claim`],
-//! [`catalog`], [`coordinator`], [`worker`], [`late`]. Everything else works on any
+//! Pure, without input and output and without a clock: [`task`], [`partition`], [`cut`], [`parts`],
+//! [`claim`], [`catalog`], [`coordinator`], [`worker`], [`late`]. Everything else works on any
 //! [`Tree`](ropeway_vfs::Tree) and [`Clock`](ropeway_vfs::Clock), so a whole fleet runs in virtual
 //! time (`tests/simulate`).
 //!
@@ -31,7 +31,9 @@ mod files;
 pub mod job;
 pub mod late;
 pub mod mutations;
+pub mod pace;
 pub mod partition;
+pub mod parts;
 pub mod queue;
 pub mod run;
 pub mod source_mark;

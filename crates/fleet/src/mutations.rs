@@ -24,11 +24,13 @@ pub enum Mutation {
     PublishedNotAdopted,
     /// A new claim does not check whether its task is done.
     DoneNotChecked,
+    /// A large file gets its name although its source was changed since.
+    LargeNotCompared,
 }
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::StageNotFenced,
         Self::ClaimNotFenced,
         Self::ClaimNotExclusive,
@@ -38,6 +40,7 @@ impl Mutation {
         Self::DoneBeforeRename,
         Self::PublishedNotAdopted,
         Self::DoneNotChecked,
+        Self::LargeNotCompared,
     ];
 
     /// Returns its name on the command line.
@@ -52,6 +55,7 @@ impl Mutation {
             Self::DoneBeforeRename => "done-before-rename",
             Self::PublishedNotAdopted => "published-not-adopted",
             Self::DoneNotChecked => "done-not-checked",
+            Self::LargeNotCompared => "large-not-compared",
         }
     }
 }

@@ -11,8 +11,7 @@
 //!
 //! * After [`WalkLimits::entries_max`] entries the rest is left to further tasks, one for each
 //!   folder of the way down. So 10^9 entries make tens of thousands of tasks, not 10^9.
-//! * While another worker is idle, [`Walk::split`] gives it the second half of the shallowest
-//!   folder.
+//! * While other workers are idle, [`Walk::split`] gives each a share of the shallowest folder.
 //! * [`WalkLimits::held_max`] bounds the entries in memory. Above it the shallowest folder is given
 //!   away as well.
 //!
@@ -36,8 +35,8 @@ pub struct WalkLimits {
     /// Entries in memory. With about 400 bytes for each, the default takes 24 MiB; two thirds of it
     /// are reached only in a chain of large folders.
     pub held_max: usize,
-    /// A folder without folders is split only if each half has this many entries. A guess: below
-    /// it, the new task costs more than its files.
+    /// A folder is split only if each share has this weight: a file counts once and once more for each 256 KiB, a
+    /// folder as much as this. A guess: below it, the new task costs more than its files.
     pub split_min: usize,
 }
 
@@ -249,27 +248,47 @@ impl Walk {
         self.pending = None;
     }
 
-    /// Gives away about half of what is left, for a worker that is idle; `None` if that is not
-    /// worth it. The task must be recorded and offered like [`Next::Give`].
-    pub fn split(&mut self) -> Option<Task> {
-        let count = self.frames.len();
-        for at in 0..count {
-            let is_only = at + 1 == count && self.pending.is_none();
-            let frame = &self.frames[at];
-            let left = frame.entries.len();
-            let has_folders = frame.entries.iter().any(|entry| entry.metadata.is_dir());
-            let least = if has_folders { 1 } else { self.limits.split_min };
-            let keep = match is_only {
-                true => left.div_ceil(2),
-                false => left / 2,
-            };
-            let keep = keep.max(self.entered(at));
-            if left - keep < least || (is_only && keep < least) {
-                continue;
-            }
-            return Some(self.cut(at, keep));
+    /// Gives away what is left of the shallowest folder where that is worth it, in up to `ways` tasks of about the
+    /// same weight, for workers that are idle. About one share is kept, unless there is work besides. The tasks
+    /// must be recorded and offered like [`Next::Give`].
+    pub fn split(&mut self, ways: usize) -> Vec<Task> {
+        let cuts = (0..self.frames.len()).map(|at| (at, self.cuts(at, ways)));
+        let Some((at, cuts)) = cuts.into_iter().find(|(_, cuts)| !cuts.is_empty()) else {
+            return Vec::new();
+        };
+        // From the end: each one shortens the folder.
+        cuts.into_iter().rev().map(|keep| self.cut(at, keep)).collect()
+    }
+
+    /// Returns after how many of its entries a folder is cut for `ways` other workers, in ascending order.
+    fn cuts(&self, at: usize, ways: usize) -> Vec<usize> {
+        let is_only = at + 1 == self.frames.len() && self.pending.is_none();
+        let entries = &self.frames[at].entries;
+        let least = self.limits.split_min.max(1) as u64;
+        let weight = |entry: &Entry| match entry.metadata.is_dir() {
+            true => least,
+            false => 1 + (entry.metadata.size >> 18).min(u64::from(u32::MAX)),
+        };
+        let first = self.entered(at);
+        let total: u64 = entries.iter().skip(first).map(weight).sum();
+        let shares = (total / least).min(ways as u64 + 1);
+        if shares == 1 && !is_only && ways > 0 {
+            return vec![first];
         }
-        None
+        let keep = first.max(usize::from(is_only));
+        let mut cuts: Vec<usize> = Vec::new();
+        let (mut sum, mut share) = (0, 1);
+        for (number, entry) in entries.iter().enumerate().skip(first) {
+            sum += weight(entry);
+            // The entry goes beyond the share: it begins the next one.
+            while share < shares && sum > total * share / shares {
+                cuts.push(number.max(keep));
+                share += 1;
+            }
+        }
+        cuts.dedup();
+        cuts.retain(|cut| *cut < entries.len());
+        cuts
     }
 
     /// Gives away the shallowest folder with something left, if the walk has anything besides.

@@ -64,7 +64,7 @@ fn run(tree: &Tree, random: &mut fastrand::Rng, limits: WalkLimits) -> (BTreeMap
                 }
                 let mut gives = Vec::new();
                 if random.u8(0..8) == 0 {
-                    given.extend(walk.split());
+                    given.extend(walk.split(random.usize(0..4)));
                 }
                 match walk.advance() {
                     Next::List { path, scope } => {
@@ -143,24 +143,62 @@ fn tasks_are_few_although_entries_are_many() {
     assert!(tasks < 400, "{tasks} tasks");
 }
 
-#[test]
-fn a_split_gives_the_larger_half_of_the_shallowest_folder() {
-    let folder = |text: &str| (name(text), true);
-    let tree = Tree::from([
-        (RelPath::root(), ["a", "b", "c", "d"].map(folder).to_vec()),
-        (RelPath::parse(b"a").unwrap(), vec![(name("x"), false)]),
-    ]);
+/// Begins a walk, and takes `taken` entries.
+fn begun(tree: &Tree, sizes: impl Fn(&Name) -> u64, taken: usize) -> Walk {
     let limits = WalkLimits::default();
     let mut walk = Walk::new(&Task::root(), Vec::new(), limits);
     let Next::List { path, scope } = walk.advance() else {
         panic!("a listing first");
     };
-    walk.listed(collected(&tree, &path, &scope, limits, 1));
-    assert!(matches!(walk.advance(), Next::Folder { .. }));
-    let given = walk.split().unwrap();
-    let range = NameRange {
-        after: Some(name("b")),
-        until: None,
+    let Collected::Entries(mut entries) = collected(tree, &path, &scope, limits, 1) else {
+        panic!("few entries");
     };
-    assert_eq!(given, Task::folder(0, RelPath::root(), Scope::Range(range)));
+    for entry in &mut entries {
+        entry.metadata.size = sizes(&entry.name);
+    }
+    walk.listed(Collected::Entries(entries));
+    for _ in 0..taken {
+        walk.advance();
+    }
+    walk
+}
+
+fn range(after: &str, until: Option<&str>) -> Task {
+    let range = NameRange {
+        after: Some(name(after)),
+        until: until.map(name),
+    };
+    Task::folder(0, RelPath::root(), Scope::Range(range))
+}
+
+#[test]
+fn a_split_gives_shares_of_the_shallowest_folder() {
+    let folder = |text: &str| (name(text), true);
+    let tree = Tree::from([
+        (RelPath::root(), ["a", "b", "c", "d"].map(folder).to_vec()),
+        (RelPath::parse(b"a").unwrap(), vec![(name("x"), false)]),
+    ]);
+    assert_eq!(begun(&tree, |_| 0, 1).split(1), [range("b", None)]);
+    let three = [range("c", None), range("b", Some("c")), range("a", Some("b"))];
+    // It keeps what is below `a`.
+    assert_eq!(begun(&tree, |_| 0, 1).split(2), three[..2]);
+    assert!(begun(&tree, |_| 0, 1).split(0).is_empty());
+    // Nothing is begun: it keeps one folder.
+    assert_eq!(begun(&tree, |_| 0, 0).split(8), three);
+}
+
+#[test]
+fn shares_have_the_same_weight_and_what_is_light_is_not_split() {
+    let files = ["a", "b", "c", "d", "e"].map(|text| (name(text), false));
+    let tree = Tree::from([(RelPath::root(), files.to_vec())]);
+    assert!(begun(&tree, |_| 1 << 18, 0).split(4).is_empty());
+    assert_eq!(begun(&tree, |_| 32 << 20, 0).split(1), [range("b", None)]);
+    let first = |name: &Name| {
+        if name.as_bytes() == b"a" {
+            1 << 40
+        } else {
+            32 << 20
+        }
+    };
+    assert_eq!(begun(&tree, first, 0).split(3), [range("a", None)]);
 }

@@ -5,6 +5,8 @@
 //! the top of the tree: names, kinds, and times of change. A source may change while it is copied;
 //! so half of the names must still be there, and one of them unchanged.
 
+use std::collections::BTreeMap;
+
 use ropeway_vfs::{Kind, Metadata, Name, RelPath, Result, Tree};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,8 @@ const NAMES: usize = 24;
 const FOLDERS: (usize, usize) = (4, 4);
 /// Entries of one folder that are looked at.
 const SEEN_MAX: usize = 4_096;
+/// Mounted volumes of which entries are in the sample at most.
+const MOUNTED_MAX: usize = 64;
 /// Difference of times that still counts as none: FAT rounds to two seconds.
 const TIME_TOLERANCE_NS: u64 = 2_000_000_000;
 /// Number of marks from which one must be unchanged.
@@ -69,11 +73,14 @@ impl SourceMark {
             let path = RelPath::root().join(&name);
             marks.push(Mark::new(&path, &metadata));
             if metadata.kind == Kind::Directory {
-                folders.push(path);
+                folders.push((path, metadata.is_mount_root));
             }
         }
         random.shuffle(&mut folders);
-        for folder in folders.iter().take(FOLDERS.0) {
+        // What is mounted in the source may be missing elsewhere, or later.
+        folders.sort_by_key(|(_, is_mount_root)| !is_mount_root);
+        let mounted = folders.iter().filter(|(_, is_mount_root)| *is_mount_root).count();
+        for (folder, _) in folders.iter().take(mounted + FOLDERS.0) {
             // A folder that cannot be read is told when it is copied.
             let inside = sample(source, folder, FOLDERS.1, random)
                 .await
@@ -81,6 +88,33 @@ impl SourceMark {
             marks.extend((inside.iter()).map(|(name, metadata)| Mark::new(&folder.join(name), metadata)));
         }
         Ok(Self(marks))
+    }
+
+    /// Whether the source had nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns folders of the sample that have none of the nodes any more that were seen in them.
+    ///
+    /// # Errors
+    /// The source cannot be examined. What is not there is no error.
+    pub async fn lost(&self, source: &dyn Tree) -> Result<Vec<RelPath>> {
+        let mut kept: BTreeMap<RelPath, bool> = BTreeMap::new();
+        for path in self.0.iter().filter_map(Mark::path) {
+            let Some(folder) = path.parent().filter(|folder| !folder.is_root()) else {
+                continue;
+            };
+            let is_there = match source.metadata(&path).await {
+                Ok(_) => true,
+                Err(error) if error.kind.is_absence() => false,
+                Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => false,
+                Err(error) => return Err(error),
+            };
+            *kept.entry(folder).or_default() |= is_there;
+        }
+        let lost = kept.into_iter().filter(|(_, kept)| !kept);
+        Ok(lost.map(|(folder, _)| folder).collect())
     }
 
     /// Compares a source with the sample.
@@ -147,7 +181,10 @@ async fn sample(
         seen.extend(good.filter_map(|entry| Some((entry.name, entry.metadata.ok()?))));
     }
     random.shuffle(&mut seen);
-    seen.truncate(count);
+    seen.sort_by_key(|(_, metadata)| !metadata.is_mount_root);
+    let mounted = seen.iter().filter(|(_, metadata)| metadata.is_mount_root);
+    let mounted = mounted.count().min(MOUNTED_MAX);
+    seen.truncate(count.max(mounted));
     Ok(seen)
 }
 

@@ -1,6 +1,6 @@
 //! What can be said of a job, read from its catalog by any process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ropeway_vfs::{Name, RelPath};
 use serde::Serialize;
@@ -140,22 +140,24 @@ impl Reader {
     async fn failures_of(&mut self, store: &Store, late_too: bool) -> Result<BTreeMap<RelPath, String>> {
         self.read(store).await?;
         let round = store.rounds().await?.len() as u32;
-        let late: Vec<TaskId> = coordinator::late_tasks(round, self.replay.sums().linked)
-            .iter()
-            .flatten()
-            .map(Task::id)
+        // With those that delete: whether something failed before them is not known here.
+        let late = coordinator::late_tasks(round, self.replay.sums(), 0);
+        let late: HashMap<TaskId, bool> = (late.iter().flatten())
+            .map(|task| (task.id(), coordinator::fails_by_names(task)))
             .collect();
-        let mut failures: BTreeMap<RelPath, (TaskId, String)> = BTreeMap::new();
+        let mut failures = BTreeMap::new();
         let mut segments = store.segments(None).await?;
         if let Some(task) = self.replay.with_missing_segments(&segments) {
             return Err(Error::Damaged(format!("segments of {task}")));
         }
         // What the walk has listed is no word on what the late passes made of it.
-        segments.sort_by_key(|segment| late.contains(&segment.claim.task));
+        segments.sort_by_key(|segment| late.contains_key(&segment.claim.task));
         for segment in segments {
             let task = segment.claim.task;
-            let is_late = late.contains(&task);
-            if self.replay.round_of(task) != Some(round) || (is_late && !late_too) {
+            let is_wanted = late_too || late.get(&task).is_none_or(|by_names| *by_names);
+            // Earlier claims may have failed where the last one had more luck.
+            let is_last = self.replay.is_last(segment.claim);
+            if !is_last || self.replay.round_of(task) != Some(round) || !is_wanted {
                 continue;
             }
             for block in store.segment(segment).await? {
@@ -163,26 +165,14 @@ impl Reader {
                 for record in records {
                     match record.state {
                         State::Failed(reason) if failures.len() < FAILURES_MAX => {
-                            failures.insert(record.path, (task, reason));
-                        }
-                        // A folder that is known may still be one that could not be listed.
-                        State::Failed(_) | State::Folder => {}
-                        // A later claim of the same task had more luck.
-                        _ if failures
-                            .get(&record.path)
-                            .is_some_and(|(failed, _)| *failed == task) =>
-                        {
-                            failures.remove(&record.path);
+                            failures.insert(record.path, reason);
                         }
                         _ => {}
                     }
                 }
             }
         }
-        Ok(failures
-            .into_iter()
-            .map(|(path, (_, reason))| (path, reason))
-            .collect())
+        Ok(failures)
     }
 
     /// Makes tasks for everything that failed in the last round, and adds them to the job. Returns

@@ -20,6 +20,7 @@
 //! Two workers that make claims at once see each other, since each makes its folder first and then
 //! looks for others: at least one of them sees both. A claim that sees a later one withdraws.
 
+mod large;
 pub(crate) mod rounds;
 mod runs;
 
@@ -43,8 +44,8 @@ pub use runs::{Run, Runs};
 pub const CATALOG_PREFIX: &str = crate::files::CATALOG_PREFIX;
 
 /// The folders of a catalog.
-const FOLDERS: [&str; 8] = [
-    "tasks", "claims", "stage", "segments", "done", "workers", "rounds", "tmp",
+const FOLDERS: [&str; 10] = [
+    "tasks", "claims", "stage", "large", "graves", "segments", "done", "workers", "rounds", "tmp",
 ];
 
 /// The catalog of one job, as one process uses it.
@@ -136,10 +137,14 @@ impl Store {
     /// # Errors
     /// Something cannot be removed.
     pub async fn remove(&self) -> Result<()> {
-        // Without this file there is no job.
-        let job = self.files.remove(&self.root.join(&name("job"))).await;
-        job.map_err(Error::target)?;
+        self.end().await?;
         self.files.remove_folder(&self.root).await.map_err(Error::target)
+    }
+
+    /// Ends the job: without this file there is none.
+    pub(crate) async fn end(&self) -> Result<()> {
+        let job = self.files.remove(&self.root.join(&name("job"))).await;
+        job.map_err(Error::target)
     }
 
     /// Makes a task known. Doing it again changes nothing.
@@ -347,6 +352,22 @@ impl Store {
         self.path("stage", claim)
     }
 
+    /// Returns where a node lies while it is removed.
+    pub fn grave(&self, claim: ClaimId, node: &Name) -> RelPath {
+        self.path("graves", format!("{claim}.{node}"))
+    }
+
+    /// Returns what claims of a task took out of the target, and what is not removed yet.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn graves(&self, task: TaskId) -> Result<Vec<RelPath>> {
+        let folder = self.folder("graves");
+        let names = self.files.names(&folder, format!("{task}.").as_bytes()).await;
+        let names = names.map_err(Error::target)?;
+        Ok(names.iter().map(|name| folder.join(name)).collect())
+    }
+
     /// Makes the stage of a claim.
     ///
     /// # Errors
@@ -477,6 +498,7 @@ impl Store {
         let segments = self.segments(Some(claim.task)).await?.len() as u64;
         let done = Done {
             segments,
+            epoch: claim.epoch.0,
             ..done.clone()
         };
         self.write_in_claim(claim, "done", &done.encode()).await?;

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //!   phase 0  Folder      entries of a folder between two names, with everything below them
-//!   phase 1  Links       files with several names, by the owner of (device, inode)
-//!   phase 2  FolderTimes attributes of folders, the deepest first
+//!            Part        a range of a large file
+//!   phase 1  Join        large files whose parts are there get their attributes and names
+//!   phase 2  Links       files with several names, by the owner of (device, inode)
+//!   phase 3  Delete      what the source does not have; only if nothing failed
+//!   phase 4  FolderTimes attributes of folders, the deepest first
 //! ```
 //!
 //! A task is identified by its content ([`TaskId`]), so the same task has the same name whoever
@@ -14,6 +17,7 @@ use std::fmt;
 use ropeway_vfs::{Name, RelPath, Timestamp};
 
 use crate::codec::{Reader, put_bytes, put_number, put_optional};
+use crate::parts::Part;
 
 /// Largest number of entries of one task. A message for each of 10^9 files would be too many for
 /// any queue; 50,000 tasks are not.
@@ -117,8 +121,24 @@ pub enum Work {
         /// Its entries that take part.
         scope: Scope,
     },
+    /// Copies a range of a large file.
+    Part(Part),
+    /// Gives one share of the large files of this round their attributes and names.
+    Join {
+        /// Number of this share, below `shards`.
+        shard: u32,
+        /// Number of shares.
+        shards: u32,
+    },
     /// Makes the files of one share of all (device, inode) that have several names.
     Links {
+        /// Number of this share, below `shards`.
+        shard: u32,
+        /// Number of shares.
+        shards: u32,
+    },
+    /// Removes one share of what only the target has.
+    Delete {
         /// Number of this share, below `shards`.
         shard: u32,
         /// Number of shares.
@@ -177,12 +197,14 @@ impl Task {
         put_number(&mut out, u64::from(self.round));
         match &self.work {
             Work::Folder { path, scope } => put_folder(&mut out, path, scope),
-            Work::Links { shard, shards } => {
-                out.push(2);
-                put_number(&mut out, u64::from(*shard));
-                put_number(&mut out, u64::from(*shards));
-            }
+            Work::Links { shard, shards } => put_share(&mut out, 2, *shard, *shards),
             Work::FolderTimes => out.push(3),
+            Work::Part(part) => {
+                out.push(4);
+                part.put(&mut out);
+            }
+            Work::Join { shard, shards } => put_share(&mut out, 5, *shard, *shards),
+            Work::Delete { shard, shards } => put_share(&mut out, 6, *shard, *shards),
         }
         out
     }
@@ -208,12 +230,11 @@ impl Task {
                     scope: Scope::Names(names.collect::<Option<_>>()?),
                 }
             }
-            2 => {
-                let shard = u32::try_from(reader.number()?).ok()?;
-                let shards = u32::try_from(reader.number()?).ok()?;
-                (shard < shards).then_some(Work::Links { shard, shards })?
-            }
+            2 => share(&mut reader).map(|(shard, shards)| Work::Links { shard, shards })?,
             3 => Work::FolderTimes,
+            4 => Work::Part(Part::get(&mut reader, round)?),
+            5 => share(&mut reader).map(|(shard, shards)| Work::Join { shard, shards })?,
+            6 => share(&mut reader).map(|(shard, shards)| Work::Delete { shard, shards })?,
             _ => return None,
         };
         reader.end()?;
@@ -233,10 +254,29 @@ impl fmt::Display for Task {
                 }
                 Scope::Names(names) => write!(f, "{} names in {path}", names.len()),
             },
+            Work::Part(part) => write!(
+                f,
+                "bytes {} to {} of {}",
+                part.range.start, part.range.end, part.file.path
+            ),
+            Work::Join { shard, shards } => write!(f, "large files {}/{shards}", shard + 1),
             Work::Links { shard, shards } => write!(f, "hard links {}/{shards}", shard + 1),
+            Work::Delete { shard, shards } => write!(f, "deletions {}/{shards}", shard + 1),
             Work::FolderTimes => f.write_str("attributes of folders"),
         }
     }
+}
+
+fn put_share(out: &mut Vec<u8>, kind: u8, shard: u32, shards: u32) {
+    out.push(kind);
+    put_number(out, u64::from(shard));
+    put_number(out, u64::from(shards));
+}
+
+fn share(reader: &mut Reader<'_>) -> Option<(u32, u32)> {
+    let shard = u32::try_from(reader.number()?).ok()?;
+    let shards = u32::try_from(reader.number()?).ok()?;
+    (shard < shards).then_some((shard, shards))
 }
 
 fn put_folder(out: &mut Vec<u8>, path: &RelPath, scope: &Scope) {
@@ -272,6 +312,7 @@ pub fn nanoseconds(time: Timestamp) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::{LargeFile, PartLimits};
     use proptest::prelude::*;
 
     fn name() -> impl Strategy<Value = Name> {
@@ -296,8 +337,35 @@ mod tests {
                 scope: Scope::Names(names)
             }),
             (0..9_u32).prop_map(|shard| Work::Links { shard, shards: 9 }),
+            (0..9_u32).prop_map(|shard| Work::Join { shard, shards: 9 }),
+            (0..9_u32).prop_map(|shard| Work::Delete { shard, shards: 9 }),
             Just(Work::FolderTimes),
         ]
+    }
+
+    fn part() -> impl Strategy<Value = Task> {
+        let times = (any::<i64>(), any::<Option<i64>>());
+        (
+            any::<u32>(),
+            path(),
+            times,
+            1..1_u64 << 40,
+            any::<prop::sample::Index>(),
+        )
+            .prop_map(|(round, path, (modified, changed), size, index)| {
+                let file = LargeFile {
+                    round,
+                    path,
+                    size,
+                    modified,
+                    changed,
+                };
+                let parts: Vec<Part> = file.parts(PartLimits::default()).collect();
+                Task {
+                    round,
+                    work: Work::Part(index.get(&parts).clone()),
+                }
+            })
     }
 
     proptest! {
@@ -306,6 +374,11 @@ mod tests {
             let task = Task { round, work };
             prop_assert_eq!(Task::decode(&task.encode()), Some(task.clone()));
             prop_assert_eq!(TaskId::parse(task.id().to_string().as_bytes()), Some(task.id()));
+        }
+
+        #[test]
+        fn parts_are_read_as_written(task in part()) {
+            prop_assert_eq!(Task::decode(&task.encode()), Some(task));
         }
 
         #[test]

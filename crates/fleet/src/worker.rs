@@ -21,7 +21,11 @@ use crate::catalog::{Done, Record, State, Sums};
 use crate::cut::Collected;
 use crate::mutations::{self, Mutation};
 use crate::partition::{Next, Walk, WalkLimits};
+use crate::parts::{LargeFile, Part, PartLimits};
 use crate::task::{Scope, Task, TaskId, nanoseconds};
+
+/// Records of nodes that only the target has in memory at once. A guess: a few MiB.
+const RECORDS_MAX: usize = 10_000;
 
 /// Size of a slice.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +35,8 @@ pub struct SliceLimits {
     pub files_max: usize,
     /// Bytes, except that one file may have more.
     pub bytes_max: u64,
+    /// Which files are cut into parts for several workers. All workers of a job must have the same.
+    pub parts: PartLimits,
 }
 
 impl Default for SliceLimits {
@@ -38,6 +44,7 @@ impl Default for SliceLimits {
         Self {
             files_max: 1_000,
             bytes_max: 512 << 20,
+            parts: PartLimits::default(),
         }
     }
 }
@@ -265,21 +272,47 @@ impl Worker {
         self.records.push(Record::new(path, 0, 0, State::Failed(reason)));
     }
 
-    /// Gives away about half of what is left, if that is worth it. Call it between two steps while
-    /// another worker is idle.
-    pub fn split(&mut self) {
-        if self.is_last || !self.queue.is_empty() {
+    /// Notes a node that only the target has.
+    pub fn note_extra(&mut self, path: RelPath) {
+        self.sums.extra += 1;
+        self.records.push(Record::new(path, 0, 0, State::Extra));
+    }
+
+    /// Returns records that are to be published now, with the number of their segment, if there are many. Call it
+    /// while a folder is listed: none of them has a file that must get its name.
+    pub fn overflow(&mut self) -> Option<(u32, Vec<Record>)> {
+        (self.records.len() >= RECORDS_MAX).then(|| {
+            self.segments += 1;
+            (self.segments - 1, std::mem::take(&mut self.records))
+        })
+    }
+
+    /// Whether this is a moment for [`Worker::split`] and [`Worker::set_slice`]: no step is planned.
+    pub fn is_between_slices(&self) -> bool {
+        !self.is_last && self.queue.is_empty()
+    }
+
+    /// Gives away shares of what is left for `ways` idle workers, where that is worth it. It does nothing while steps
+    /// are planned.
+    pub fn split(&mut self, ways: usize) {
+        if !self.is_between_slices() {
             return;
         }
-        if let Some(task) = self.walk.as_mut().and_then(Walk::split) {
-            self.give(vec![task]);
-        }
+        let tasks = self.walk.as_mut().map(|walk| walk.split(ways));
+        self.give(tasks.unwrap_or_default());
+    }
+
+    /// Sets the size of further slices.
+    pub fn set_slice(&mut self, limits: SliceLimits) {
+        self.limits.1 = limits;
     }
 
     fn add(&mut self, item: Item) {
         self.slice_bytes = self.slice_bytes.saturating_add(item.metadata.size);
         self.slice.push(item);
-        let SliceLimits { files_max, bytes_max } = self.limits.1;
+        let SliceLimits {
+            files_max, bytes_max, ..
+        } = self.limits.1;
         if self.slice.len() >= files_max || self.slice_bytes >= bytes_max {
             self.end_slice();
         }
@@ -322,12 +355,26 @@ impl Worker {
                 *place = staged;
             }
             count(&mut self.sums, &outcome);
+            if let State::Parted { .. } = outcome.state {
+                self.cut(&item);
+            }
             let mut record = Record::new(item.path(), outcome.size, outcome.modified, outcome.state);
             record.hash = outcome.hash;
             self.records.push(record);
             self.staged = staged + 1;
         }
         self.publish();
+    }
+
+    /// Gives away the parts of a large file.
+    fn cut(&mut self, item: &Item) {
+        let file = LargeFile::listed(self.task.round, item.path(), &item.metadata);
+        let before = self.giving.len();
+        let tasks = file.parts(self.limits.1.parts).map(Part::task);
+        self.giving.extend(tasks);
+        let new = &self.giving[before..];
+        self.sums.parts += new.len() as u64;
+        self.given.extend(new.iter().map(Task::id));
     }
 
     /// Puts the steps that follow a slice in their order.
@@ -392,6 +439,9 @@ fn count(sums: &mut Sums, outcome: &Outcome) {
         State::Skipped => sums.skipped += 1,
         State::Failed(_) => sums.failed += 1,
         State::Linked(_) => sums.linked += 1,
+        // The sums of a large file are those of the task that joins it.
+        State::Parted { .. } | State::Part { .. } | State::PartFailed { .. } | State::Joined { .. } => {}
+        State::Extra | State::Deleted => {}
         State::Folder => {}
     }
 }
@@ -416,6 +466,7 @@ mod tests {
         let slice = SliceLimits {
             files_max: 2,
             bytes_max: 1 << 20,
+            ..SliceLimits::default()
         };
         let mut worker = Worker::new(task, WalkLimits::default(), slice);
         let (mut steps, mut done) = (Vec::new(), None);

@@ -17,11 +17,11 @@ use ropeway_vfs::decorate::faults::{FaultRule, Faults};
 use ropeway_vfs::decorate::limit::{Limit, RateLimit};
 use ropeway_vfs::{Clock, RelPath, Tree};
 
-fn path(text: &str) -> RelPath {
+pub(crate) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
-fn tree(root: &Path, rules: &str) -> (Arc<dyn Tree>, Arc<Faults>) {
+pub(crate) fn tree(root: &Path, rules: &str) -> (Arc<dyn Tree>, Arc<Faults>) {
     let local = LocalTree::open(root, LocalOptions::default()).unwrap();
     let rules = FaultRule::parse(rules).unwrap();
     let faults = Faults::new(local, rules, Arc::new(RuntimeClock::new()));
@@ -30,9 +30,22 @@ fn tree(root: &Path, rules: &str) -> (Arc<dyn Tree>, Arc<Faults>) {
 
 /// Makes a job that copies a tree to `dst` in another one, and a worker for it.
 async fn worker(source: &Arc<dyn Tree>, target: &Arc<dyn Tree>, scratch: &Path) -> (Crew, Arc<Store>) {
+    worker_of(
+        JobFile::new("src".to_owned(), "dst".to_owned()),
+        (source, target),
+        scratch,
+    )
+    .await
+}
+
+/// Makes this job, and a worker for it.
+pub(crate) async fn worker_of(
+    job: JobFile,
+    (source, target): (&Arc<dyn Tree>, &Arc<dyn Tree>),
+    scratch: &Path,
+) -> (Crew, Arc<Store>) {
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
     let runs = Runs::new(Arc::clone(target), path(".ropeway-fleet-dst"), WorkerId(1));
-    let job = JobFile::new("src".to_owned(), "dst".to_owned());
     let store = Arc::new(runs.submit(None, 7, &job).await.unwrap().unwrap());
     let options = WorkOptions::default();
     let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, 1);

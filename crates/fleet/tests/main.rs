@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up fails the test")]
 
+mod deletions;
 mod engine;
+mod large;
 mod simulate;
 mod simulations;

@@ -13,4 +13,5 @@ fn nothing_is_lost_and_nothing_stale_is_committed() {
     }
     // The runs come across what they are for.
     assert!(totals.kills > 100 && totals.claims > totals.tasks, "{totals:?}");
+    assert!(totals.joined > 100 && totals.deleted > 100, "{totals:?}");
 }

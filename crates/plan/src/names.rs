@@ -31,7 +31,7 @@ mod tests;
 use ropeway_names::is_plain;
 use ropeway_vfs::{Capabilities, Name};
 
-pub use collide::{Collision, FolderNames, case_key};
+pub use collide::{Collision, FolderNames, case_key, normalized};
 use escape::{decode, encode};
 
 /// How to treat names that the target cannot hold.

@@ -54,6 +54,15 @@ pub(crate) struct FleetSubmitArgs {
     /// Folder that becomes its copy; the folder above it must exist
     #[arg(value_name = "DST")]
     pub(crate) target: PathBuf,
+    /// Remove from DST what SRC does not have, at the end and only if nothing failed
+    #[arg(long)]
+    pub(crate) delete: bool,
+    /// Limit in bytes a second for all workers together, e.g. 50M, or a timetable
+    ///
+    /// As with `copy --bwlimit`. Each worker takes an equal share; when one starts or ends, the others follow within
+    /// a quarter of --lease.
+    #[arg(long, value_name = "RATE", value_parser = values::bwlimit_text)]
+    pub(crate) bwlimit: Option<String>,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,

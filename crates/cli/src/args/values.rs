@@ -389,6 +389,11 @@ pub(super) fn age(given: &str) -> Result<Timestamp, String> {
     filter::parse_age_in(given, now, &TimeZone::system()).map_err(text)
 }
 
+/// Checks a rate or a timetable, and returns its text.
+pub(super) fn bwlimit_text(given: &str) -> Result<String, String> {
+    bwlimit(given).map(|_| given.to_owned())
+}
+
 /// Parses a rate or a timetable.
 pub(crate) fn bwlimit(given: &str) -> Result<Schedule, String> {
     Schedule::parse(given).map_err(text)

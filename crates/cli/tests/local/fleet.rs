@@ -226,6 +226,63 @@ fn what_failed_is_told_and_tried_again() {
 }
 
 #[test]
+fn deletions_come_last_and_only_if_nothing_failed() {
+    let place = Place::new();
+    let source = place.folder_of_nobody("src");
+    text(&source.join("a"), "a");
+    text(&source.join("b"), "b");
+    place.folder_of_nobody("to");
+    let target = place.folder_of_nobody("to/dst");
+    text(&target.join("old"), "only there");
+    let run = |args: &[&str]| place.ropeway_as_nobody("fleet").unwrap().args(args);
+    fs::set_permissions(source.join("b"), fs::Permissions::from_mode(0o000)).unwrap();
+    support::or_skip!(place.ropeway_as_nobody("fleet"))
+        .args(["submit", "--delete", "src", "to/dst"])
+        .ok();
+    run(&["work", "to/dst"]).exits(2);
+    assert!(target.join("old").exists());
+    fs::set_permissions(source.join("b"), fs::Permissions::from_mode(0o644)).unwrap();
+    run(&["resume", "to/dst"]).ok();
+    content_same(&source, &target);
+    let top = run(&["top", "to/dst"]).ok();
+    assert!(top.out.contains("deleted  1"), "{top}");
+
+    // A source that lost everything deletes nothing, also if it was emptied after `submit`.
+    run(&["submit", "--delete", "src", "to/dst"]).ok();
+    fs::remove_file(source.join("a")).unwrap();
+    fs::remove_file(source.join("b")).unwrap();
+    run(&["work", "to/dst"]).exits(3);
+    assert!(target.join("a").exists() && target.join("b").exists());
+    let refused = run(&["submit", "--delete", "src", "to/new"]).exits(8);
+    assert!(refused.mentions("is it mounted?"), "{refused}");
+}
+
+#[test]
+fn a_limit_is_that_of_all_workers_together() {
+    let place = Place::in_memory();
+    let source = place.folder("src");
+    (0..40).for_each(|number| text(&source.join(number.to_string()), &"x".repeat(100_000)));
+    let bad = place
+        .ropeway("fleet")
+        .args(["submit", "--bwlimit", "fast", "src", "dst"]);
+    bad.exits(1);
+    place
+        .ropeway("fleet")
+        .args(["submit", "--bwlimit", "1M", "src", "dst"])
+        .ok();
+    let begun = Instant::now();
+    let workers: Vec<Running> = (0..3)
+        .map(|_| place.ropeway("fleet").args(["work", "dst"]).start())
+        .collect();
+    for worker in workers {
+        worker.wait().assert_code(&[0]);
+    }
+    // 4 MB, of which the burst at the start is a part.
+    assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
+    Compare::ALL.check(&source, &place.join("dst"));
+}
+
+#[test]
 fn a_share_is_the_target_and_the_source() {
     let ground = ropeway_peers::or_skip!(Ground::start());
     small_files(&ground.place.folder("src"), 400, 3);
@@ -316,4 +373,48 @@ fn a_bind_mount_of_the_same_volume_is_a_target() {
     worked.assert_code(&[0]);
     fs::remove_dir_all(place.join("elsewhere/.ropeway-fleet")).unwrap();
     content_same(&place.join("src"), &place.join("elsewhere"));
+}
+
+/// It emptied the mounted folder: a folder of the same volume has the same number.
+#[test]
+fn a_folder_that_is_mounted_in_what_is_deleted_keeps_its_content() {
+    let place = Place::new();
+    text(&place.folder("src/sub").join("f"), "the source's own");
+    text(&place.folder("precious").join("f"), "precious");
+    for from in ["precious", "src/sub"] {
+        let to = place.folder("dst/extra/deep/mounted");
+        if !bind_mounted(&place.join(from), &to) {
+            return;
+        }
+        let submit = place.ropeway("fleet").args(["submit", "--delete", "src", "dst"]);
+        let submitted = submit.run();
+        let worked = place.ropeway("fleet").args(["work", "dst"]).run();
+        let status = place.ropeway("fleet").args(["status", "dst", "--failures"]).run();
+        Command::new("umount").arg(&to).status().unwrap();
+        submitted.assert_code(&[0]);
+        worked.assert_code(&[2]);
+        assert!(status.mentions("something is mounted at"), "{status}");
+        assert!(place.join("src/sub/f").exists() && place.join("precious/f").exists());
+        place.ropeway("fleet").args(["resume", "dst"]).ok();
+        Compare::ALL.check(&place.join("src"), &place.join("dst"));
+    }
+}
+
+/// The attributes of one name were set at all others, of which the source knows nothing.
+#[test]
+fn names_of_one_file_on_the_target_that_are_two_in_the_source_get_their_own_attributes() {
+    let place = Place::new();
+    let (source, target) = (place.folder("src"), place.folder("dst"));
+    for (name, mode) in [("a", 0o600), ("b", 0o644)] {
+        text(&source.join(name), "same");
+        fs::set_permissions(source.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        let file = fs::File::options().write(true).open(source.join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_500_000_000))
+            .unwrap();
+    }
+    place.ropeway("copy").args(["-T", "src/b", "dst/b"]).ok();
+    fs::hard_link(target.join("b"), target.join("a")).unwrap();
+    place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+    place.ropeway("fleet").args(["work", "dst"]).ok();
+    Compare::ALL.check(&source, &target);
 }

@@ -34,7 +34,8 @@ impl Storm {
 
     /// Runs workers until one says that the job is complete, or until `kills`.
     fn job(&mut self, kills: usize) {
-        self.place.ropeway("fleet").args(["submit", "src", "dst"]).ok();
+        let submit = self.place.ropeway("fleet");
+        submit.args(["submit", "--delete", "src", "dst"]).ok();
         self.jobs += 1;
         let mut finished = false;
         while self.kills < kills && !finished {
@@ -87,8 +88,14 @@ impl Storm {
         );
     }
 
-    /// Replaces some files of the source.
+    /// Replaces some files of the source, removes some, and puts others into the target.
     fn change(&mut self, files: u64) {
+        for _ in 0..files / 50 {
+            let number = self.random.u64(..files);
+            let _ = fs::remove_file(self.place.join(format!("src/d{:03}/f{number:05}", number / 100)));
+            let extra = format!("dst/d{:03}/extra{}", number / 100, self.random.u8(..));
+            fs::write(self.place.join(&extra), "extra").unwrap();
+        }
         for _ in 0..files / 10 {
             let number = self.random.u64(..files);
             let path = format!("src/d{:03}/f{number:05}", number / 100);

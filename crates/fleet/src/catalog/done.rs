@@ -22,10 +22,18 @@ pub struct Sums {
     pub folders: u64,
     /// Files with several names that are left to the phase of links.
     pub linked: u64,
+    /// Parts that large files were cut into.
+    pub parts: u64,
+    /// Nodes that only the target had. A folder counts once, with everything in it.
+    pub extra: u64,
+    /// Of these, nodes that were removed.
+    pub deleted: u64,
+    /// Of these, nodes that could not be removed.
+    pub kept: u64,
 }
 
 impl Sums {
-    const COUNT: usize = 8;
+    const COUNT: usize = 12;
 
     fn as_array(&self) -> [u64; Self::COUNT] {
         [
@@ -37,6 +45,10 @@ impl Sums {
             self.skipped,
             self.folders,
             self.linked,
+            self.parts,
+            self.extra,
+            self.deleted,
+            self.kept,
         ]
     }
 
@@ -50,6 +62,10 @@ impl Sums {
             skipped,
             folders,
             linked,
+            parts,
+            extra,
+            deleted,
+            kept,
         ] = sums;
         Self {
             files,
@@ -60,6 +76,10 @@ impl Sums {
             skipped,
             folders,
             linked,
+            parts,
+            extra,
+            deleted,
+            kept,
         }
     }
 
@@ -81,6 +101,8 @@ pub struct Done {
     pub given: Vec<TaskId>,
     /// Segments that its claims have published, so that a missing one is noticed.
     pub segments: u64,
+    /// Epoch of the claim that ended it.
+    pub epoch: u32,
 }
 
 /// Bytes of the checksum at the end: the first of a BLAKE3 hash of the rest.
@@ -103,6 +125,7 @@ impl Done {
         put_number(&mut out, self.given.len() as u64);
         self.given.iter().for_each(|task| out.extend_from_slice(&task.0));
         put_number(&mut out, self.segments);
+        put_number(&mut out, u64::from(self.epoch));
         let checksum = checksum(&out);
         out.extend_from_slice(&checksum);
         out
@@ -126,12 +149,14 @@ impl Done {
             given.push(TaskId(reader.take(16)?.try_into().ok()?));
         }
         let segments = reader.number()?;
+        let epoch = u32::try_from(reader.number()?).ok()?;
         reader.end()?;
         Some(Self {
             round,
             sums: Sums::of_array(sums),
             given,
             segments,
+            epoch,
         })
     }
 }
@@ -153,6 +178,7 @@ mod tests {
             sums,
             given: vec![TaskId([1; 16]), TaskId([2; 16])],
             segments: 5,
+            epoch: 2,
         };
         let bytes = done.encode();
         assert_eq!(Done::decode(&bytes), Some(done.clone()));

@@ -3,6 +3,7 @@
 use ropeway_vfs::{ContentHash, FileId, RelPath};
 
 use crate::codec::{Reader, put_bytes, put_number, put_optional, put_signed};
+use crate::parts::{LargeId, get_time, put_time};
 
 /// What became of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,38 @@ pub enum State {
     Folder,
     /// A file with several names, which is made at the end.
     Linked(FileId),
+    /// A large file, which was cut into parts and gets its name when all of them are there.
+    Parted {
+        /// Its version.
+        file: LargeId,
+        /// Time of last change of content or attributes, in nanoseconds since 1970, where known.
+        changed: Option<i64>,
+    },
+    /// A part of a large file is there and durable. The record has the length of the part as its size, and
+    /// the chaining value of its BLAKE3 subtree as its hash.
+    Part {
+        /// The version of the file.
+        file: LargeId,
+        /// First byte of the part.
+        start: u64,
+    },
+    /// A part of a large file failed, and the file with it.
+    PartFailed {
+        /// The version of the file.
+        file: LargeId,
+        /// Why.
+        reason: String,
+    },
+    /// A large file is whole, and gets its name now.
+    Joined {
+        /// Its version.
+        file: LargeId,
+    },
+    /// Only the target has it. The path is that of its folder in the source with its name on the target. It is
+    /// removed at the end if nothing failed.
+    Extra,
+    /// It was removed from the target.
+    Deleted,
 }
 
 /// One node.
@@ -82,6 +115,27 @@ impl Record {
                 put_number(out, id.volume);
                 put_number(out, id.index);
             }
+            State::Parted { file, changed } => {
+                out.push(6);
+                out.extend_from_slice(&file.0);
+                put_time(out, *changed);
+            }
+            State::Part { file, start } => {
+                out.push(7);
+                out.extend_from_slice(&file.0);
+                put_number(out, *start);
+            }
+            State::PartFailed { file, reason } => {
+                out.push(8);
+                out.extend_from_slice(&file.0);
+                put_bytes(out, reason.as_bytes());
+            }
+            State::Joined { file } => {
+                out.push(9);
+                out.extend_from_slice(&file.0);
+            }
+            State::Extra => out.push(10),
+            State::Deleted => out.push(11),
         }
     }
 
@@ -96,18 +150,35 @@ impl Record {
             Some(bytes) => Some(bytes.try_into().ok()?),
             None => None,
         };
+        let text = |reader: &mut Reader<'_>| Some(String::from_utf8_lossy(reader.bytes()?).into_owned());
+        let large = |reader: &mut Reader<'_>| Some(LargeId(reader.take(16)?.try_into().ok()?));
         let state = match reader.byte()? {
             0 => State::Copied {
                 staged: u32::try_from(reader.number()?).ok()?,
             },
             1 => State::Equal,
             2 => State::Skipped,
-            3 => State::Failed(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            3 => State::Failed(text(reader)?),
             4 => State::Folder,
             5 => State::Linked(FileId {
                 volume: reader.number()?,
                 index: reader.number()?,
             }),
+            6 => State::Parted {
+                file: large(reader)?,
+                changed: get_time(reader)?,
+            },
+            7 => State::Part {
+                file: large(reader)?,
+                start: reader.number()?,
+            },
+            8 => State::PartFailed {
+                file: large(reader)?,
+                reason: text(reader)?,
+            },
+            9 => State::Joined { file: large(reader)? },
+            10 => State::Extra,
+            11 => State::Deleted,
             _ => return None,
         };
         Some(Self {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::catalog::SegmentId;
 use crate::catalog::done::{Done, Sums};
+use crate::claim::ClaimId;
 use crate::task::TaskId;
 
 /// The state of a job as the catalog tells it.
@@ -15,8 +16,9 @@ use crate::task::TaskId;
 pub struct Replay {
     done: HashMap<TaskId, Done>,
     sums: Sums,
-    /// What failed in each round. A resume tries all of it again, in the next round.
-    failed: BTreeMap<u32, u64>,
+    /// What failed in each round, and what could not be removed. A resume tries all of it again, in the next
+    /// round.
+    failed: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Replay {
@@ -24,7 +26,9 @@ impl Replay {
     pub fn add(&mut self, task: TaskId, done: Done) {
         if let std::collections::hash_map::Entry::Vacant(place) = self.done.entry(task) {
             self.sums.add(&done.sums);
-            *self.failed.entry(done.round).or_insert(0) += done.sums.failed;
+            let (failed, kept) = self.failed.entry(done.round).or_default();
+            *failed += done.sums.failed;
+            *kept += done.sums.kept;
             place.insert(done);
         }
     }
@@ -44,9 +48,22 @@ impl Replay {
         &self.sums
     }
 
-    /// Returns how many nodes failed in a round.
+    /// Returns how many nodes failed in a round: were not copied, or not removed.
     pub fn failed_in(&self, round: u32) -> u64 {
-        self.failed.get(&round).copied().unwrap_or(0)
+        let (failed, kept) = self.failed.get(&round).copied().unwrap_or_default();
+        failed + kept
+    }
+
+    /// Returns how many nodes were not copied in a round.
+    pub fn uncopied_in(&self, round: u32) -> u64 {
+        self.failed.get(&round).copied().unwrap_or_default().0
+    }
+
+    /// Whether this claim has ended its task. What others of the same task have listed may be out of date.
+    pub fn is_last(&self, claim: ClaimId) -> bool {
+        self.done
+            .get(&claim.task)
+            .is_some_and(|done| done.epoch == claim.epoch.0)
     }
 
     /// Returns the round of a task that is done.
@@ -99,7 +116,7 @@ mod tests {
                 ..Sums::default()
             },
             given: given.iter().map(|number| id(*number)).collect(),
-            segments: 0,
+            ..Done::default()
         }
     }
 

@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use ropeway_copy::is_temporary;
 use ropeway_plan::names::Collision;
-use ropeway_vfs::{DirEntry, EndError, Metadata, Name, RelPath};
+use ropeway_vfs::{DirEntry, EndError, ErrorKind, Metadata, Name, RelPath};
 
+use super::delete::Known;
 use super::{Crew, is_of_node};
+use crate::claim::ClaimId;
 use crate::cut::{Collected, Collector, Entry};
 use crate::error::{Error, Result};
 use crate::files::CATALOG_PREFIX;
@@ -20,13 +22,24 @@ const CHUNK: usize = 1_024;
 /// something below it: such a folder is not cut again. A guess, for folders that grow meanwhile.
 const INHERITED_TIMES: usize = 4;
 
+/// Whether an error of a folder says nothing about others. A volume mounted below may be read-only; if the target
+/// itself is, the catalog is too.
+fn is_of_folder(kind: ErrorKind, path: &RelPath) -> bool {
+    is_of_node(kind) || (kind == ErrorKind::ReadOnly && !path.is_root())
+}
+
 impl Crew {
     /// Carries out the step of a listing.
-    pub(super) async fn list(&self, worker: &mut Worker, path: RelPath, scope: Scope) -> Result<()> {
-        match self.list_folder(worker, &path, &scope).await {
+    pub(super) async fn list(
+        &self,
+        worker: &mut Worker,
+        claim: ClaimId,
+        (path, scope): (RelPath, Scope),
+    ) -> Result<()> {
+        match self.list_folder(worker, claim, &path, &scope).await {
             Ok(collected) => worker.listed(collected),
             // Also one that is not there: the source may be away for a moment.
-            Err(Error::End(EndError { error, .. })) if is_of_node(error.kind) => {
+            Err(Error::End(EndError { error, .. })) if is_of_folder(error.kind, &path) => {
                 worker.unlisted(path, error.to_string());
             }
             Err(error) => return Err(error),
@@ -34,14 +47,20 @@ impl Crew {
         Ok(())
     }
 
-    async fn list_folder(&self, worker: &mut Worker, path: &RelPath, scope: &Scope) -> Result<Collected> {
+    async fn list_folder(
+        &self,
+        worker: &mut Worker,
+        claim: ClaimId,
+        path: &RelPath,
+        scope: &Scope,
+    ) -> Result<Collected> {
         let source = &self.ends.source;
         if path.is_root() && scope == &Scope::all() {
             let metadata = source.metadata(path).await.map_err(Error::source)?;
             worker.note_folder(path.clone(), &metadata);
         }
         let target = self.ends.target_path(path).map_err(|error| {
-            let kind = ropeway_vfs::ErrorKind::NameRefused;
+            let kind = ErrorKind::NameRefused;
             let mut refused = ropeway_vfs::Error::new(ropeway_vfs::Op::MakeDir, path, kind);
             refused.source = Some(std::io::Error::other(error.to_string()));
             Error::target(refused)
@@ -50,13 +69,23 @@ impl Crew {
             true => self.ends.target.metadata(&target).await.map(Some),
             false => self.ends.make_folder(&target).await,
         };
-        if let Some(found) = existing.map_err(Error::target)?
-            && self.ends.is_source(&target, &found).await?
+        let existing = existing.map_err(Error::target)?;
+        if let Some(found) = &existing
+            && self.ends.is_source(&target, found).await?
         {
             return Err(Error::Nested);
         }
         let collected = match scope {
-            Scope::Range(range) => self.collect(worker, path, range).await?,
+            Scope::Range(range) => {
+                let may_have_more = existing.is_some() && self.deletes();
+                let mut known = may_have_more.then(|| Known::new(range.clone()));
+                let collected = self.collect(worker, path, range, known.as_mut()).await?;
+                // A folder that is cut is listed again by each of its tasks.
+                if let (Collected::Entries(_), Some(known)) = (&collected, &known) {
+                    self.note_extra(worker, claim, (path, &target), known).await?;
+                }
+                collected
+            }
             Scope::Names(names) => {
                 let first = self.first_of_their_keys(path, names).await?;
                 let found = source.lookup(path, names).await.map_err(Error::source)?;
@@ -84,7 +113,7 @@ impl Crew {
         Ok(match collected {
             // Names by the ten thousand that are one on the target.
             Collected::Ranges(ranges) if ranges.len() < 2 => {
-                let kind = ropeway_vfs::ErrorKind::NameRefused;
+                let kind = ErrorKind::NameRefused;
                 return Err(Error::source(ropeway_vfs::Error::new(
                     ropeway_vfs::Op::List,
                     path,
@@ -96,7 +125,13 @@ impl Crew {
         })
     }
 
-    async fn collect(&self, worker: &mut Worker, path: &RelPath, range: &NameRange) -> Result<Collected> {
+    async fn collect(
+        &self,
+        worker: &mut Worker,
+        path: &RelPath,
+        range: &NameRange,
+        mut known: Option<&mut Known>,
+    ) -> Result<Collected> {
         let times = if worker.has_inherited() {
             INHERITED_TIMES
         } else {
@@ -119,6 +154,11 @@ impl Crew {
                     self.refuse_own_catalog(path, &name).await?;
                 }
                 let key = self.ends.key_of(&name);
+                if let Some(known) = &mut known
+                    && collector.fits()
+                {
+                    self.note_known(known, &name, &key);
+                }
                 if is_catalog || is_temporary(&name) || !range.contains(&key) {
                     continue;
                 }

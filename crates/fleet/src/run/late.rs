@@ -20,16 +20,16 @@ use crate::task::nanoseconds;
 type Failed = (RelPath, String);
 
 /// The state of one late task.
-struct Late {
-    claim: ClaimId,
-    round: u32,
+pub(super) struct Late {
+    pub(super) claim: ClaimId,
+    pub(super) round: u32,
     segments: u32,
     staged: u32,
-    sums: Sums,
+    pub(super) sums: Sums,
 }
 
 impl Late {
-    fn new(claim: ClaimId, round: u32) -> Self {
+    pub(super) fn new(claim: ClaimId, round: u32) -> Self {
         Self {
             claim,
             round,
@@ -39,7 +39,7 @@ impl Late {
         }
     }
 
-    fn next_staged(&mut self) -> u32 {
+    pub(super) fn next_staged(&mut self) -> u32 {
         self.staged += 1;
         self.staged - 1
     }
@@ -58,8 +58,8 @@ fn is_removed(kind: ErrorKind, round: u32) -> bool {
 }
 
 impl Crew {
-    /// Calls `each` for every record of the catalog.
-    async fn each_record(&self, mut each: impl FnMut(Record)) -> Result<()> {
+    /// Calls `each` for every record of the catalog, with the claim that published it.
+    pub(super) async fn each_record(&self, mut each: impl FnMut(ClaimId, Record)) -> Result<()> {
         let segments = self.store.segments(None).await?;
         if let Some(task) = self.state.lock().replay.with_missing_segments(&segments) {
             return Err(Error::Damaged(format!("segments of {task}")));
@@ -67,7 +67,7 @@ impl Crew {
         for segment in segments {
             for block in self.store.segment(segment).await? {
                 if let Block::Records(records) = block {
-                    records.into_iter().for_each(&mut each);
+                    records.into_iter().for_each(|record| each(segment.claim, record));
                 }
             }
             self.counters.progress.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Crew {
         Ok(())
     }
 
-    async fn publish_late(&self, late: &mut Late, records: &[Record]) -> Result<()> {
+    pub(super) async fn publish_late(&self, late: &mut Late, records: &[Record]) -> Result<()> {
         if records.is_empty() {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Crew {
         self.store.publish_segment(id, &bytes).await
     }
 
-    async fn finish_late(&self, late: Late) -> Result<()> {
+    pub(super) async fn finish_late(&self, late: Late) -> Result<()> {
         self.ends.target.sync().await.map_err(Error::target)?;
         self.check_source().await?;
         let done = Done {
@@ -109,7 +109,7 @@ impl Crew {
         let mut late = Late::new(claim, round);
         let mut folders = Folders::default();
         loop {
-            self.each_record(|record| {
+            self.each_record(|_, record| {
                 if record.state == State::Folder {
                     folders.add(record.path);
                 }
@@ -182,7 +182,7 @@ impl Crew {
         self.take_over(claim).await?;
         let mut late = Late::new(claim, round);
         let mut groups = Groups::new(shard, shards);
-        self.each_record(|record| {
+        self.each_record(|_, record| {
             if let State::Linked(id) = record.state {
                 groups.add(id, record.path);
             }

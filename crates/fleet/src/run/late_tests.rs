@@ -266,7 +266,11 @@ fn files_with_several_names_are_copied_in_slices() {
             simulate(&world.clock, world.source.make_hard_link(&first, &second)).unwrap();
         }
         let options = WorkOptions {
-            slice: SliceLimits { files_max, bytes_max },
+            slice: SliceLimits {
+                files_max,
+                bytes_max,
+                ..SliceLimits::default()
+            },
             ..WorkOptions::default()
         };
         let (source, target) = (&world.source, &world.target);

@@ -1,15 +1,19 @@
 //! A worker: takes tasks, carries out the steps of [`crate::worker`], and shows signs of life.
 
+mod delete;
 mod ends;
 mod folder;
+mod large;
 mod late;
 mod mover;
+mod range;
+mod signs;
 mod slice;
 mod takeover;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -21,18 +25,16 @@ use crate::claim::{ClaimId, Epoch};
 use crate::coordinator::{self, Plan, Situation};
 use crate::error::{Error, Result};
 use crate::job::{EndRules, JobFile};
+use crate::pace::Pace;
 use crate::partition::WalkLimits;
 use crate::queue::{Message, Queue, ShareQueue};
 use crate::store::Store;
 use crate::task::{Task, Work};
 use crate::worker::{SliceLimits, Step, Worker};
-use crate::workers::{Activity, Beat};
+use crate::workers::Beat;
 
 pub use ends::Ends;
 pub use mover::{EngineMover, Move, Moved, Mover, PlainMover};
-
-/// Signs of life in the time of one lease.
-const BEATS_PER_LEASE: u32 = 4;
 
 /// Times in a row that a worker tries again after an error that may pass. A guess.
 const RETRIES: u32 = 8;
@@ -107,10 +109,16 @@ pub struct Crew {
     /// What it did.
     pub counters: Arc<Counters>,
     state: Mutex<CrewState>,
+    /// Held while a sign of life is written.
+    beating: futures_util::lock::Mutex<()>,
     /// Finds tasks that the queue has forgotten.
     forgotten: ShareQueue,
-    /// Whether another worker is idle.
-    someone_idles: AtomicBool,
+    /// Workers that are idle, and for which no task is there.
+    idle: AtomicUsize,
+    /// Workers that are at work now, with this one: they share a limit of the rate. 0 until it is known.
+    pub sharers: Arc<AtomicU64>,
+    /// Large files that were copied inside the target, since a worker that slept may have had them open.
+    pub renewed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -122,6 +130,10 @@ struct CrewState {
     reason: Option<String>,
     has_left: bool,
     beat: u64,
+    /// Size of slices; `None` before the first.
+    pace: Option<Pace>,
+    /// Looks for a task in a row that found none.
+    looks: u32,
 }
 
 impl Crew {
@@ -147,7 +159,10 @@ impl Crew {
             stop: Arc::default(),
             counters: Arc::default(),
             state: Mutex::default(),
-            someone_idles: AtomicBool::new(false),
+            beating: futures_util::lock::Mutex::new(()),
+            idle: AtomicUsize::new(0),
+            sharers: Arc::default(),
+            renewed: AtomicU64::new(0),
         }
     }
 
@@ -229,7 +244,7 @@ impl Crew {
     async fn turn(&self) -> Result<Option<Ended>> {
         self.check_ends().await?;
         if let Some(message) = self.queue.take().await? {
-            self.state.lock().message = Some(message.clone());
+            self.has_task(&message).await;
             let result = self.run(&message).await;
             self.state.lock().message = None;
             match result {
@@ -255,7 +270,7 @@ impl Crew {
                 if let Some(message) = self.forgotten.take().await? {
                     self.queue.offer(&message.task, message.claim.epoch).await?;
                 }
-                self.sleep(self.options.poll).await;
+                self.idles().await;
             }
         }
         Ok(None)
@@ -291,6 +306,11 @@ impl Crew {
         Ok(())
     }
 
+    /// Whether the job removes what only the target has.
+    fn deletes(&self) -> bool {
+        self.state.lock().job.as_ref().is_some_and(|job| job.delete)
+    }
+
     /// Checks that the source is still there, before a task is reported as done: one that was
     /// unmounted looks empty.
     async fn check_source(&self) -> Result<()> {
@@ -306,24 +326,29 @@ impl Crew {
 
     /// Asks what the job needs.
     async fn plan(&self) -> Result<Plan> {
-        let mut replay = std::mem::take(&mut self.state.lock().replay);
-        let read = self.read_done(&mut replay).await;
+        let read = self.look_what_is_done().await;
         let rounds = self.store.rounds().await;
         // After what is done: a task that is done has made its tasks known before.
         let tasks = self.store.tasks().await;
         // The lists of a job that was removed are empty, which is no plan.
         let is_there = self.store.is_there().await;
-        let plan = match (read, rounds, tasks, is_there) {
+        match (read, rounds, tasks, is_there) {
             (Ok(()), Ok(rounds), Ok(tasks), Ok(true)) => Ok(coordinator::next(&Situation {
-                replay: &replay,
+                replay: &self.state.lock().replay,
                 tasks: &tasks.into_iter().collect(),
                 rounds: &rounds,
             })),
             (.., Ok(false)) => Err(Error::Over),
             (Err(error), ..) | (_, Err(error), ..) | (.., Err(error), _) | (.., Err(error)) => Err(error),
-        };
+        }
+    }
+
+    /// Brings what is known to be done up to date.
+    async fn look_what_is_done(&self) -> Result<()> {
+        let mut replay = std::mem::take(&mut self.state.lock().replay);
+        let read = self.read_done(&mut replay).await;
         self.state.lock().replay = replay;
-        plan
+        read
     }
 
     async fn read_done(&self, replay: &mut Replay) -> Result<()> {
@@ -350,9 +375,18 @@ impl Crew {
         self.store.begin(message.claim).await?;
         match &message.task.work {
             Work::Folder { .. } => self.run_folder(&message.task, message.claim).await,
+            Work::Part(part) => self.run_part(message.claim, part.clone()).await,
+            Work::Join { shard, shards } => {
+                let (claim, round) = (message.claim, message.task.round);
+                self.run_join((claim, round), (*shard, *shards)).await
+            }
             Work::Links { shard, shards } => {
                 let (claim, round) = (message.claim, message.task.round);
                 self.run_links((claim, round), (*shard, *shards)).await
+            }
+            Work::Delete { shard, shards } => {
+                let (claim, round) = (message.claim, message.task.round);
+                self.run_deletions((claim, round), (*shard, *shards)).await
             }
             Work::FolderTimes => self.run_folder_times(message.claim, message.task.round).await,
         }
@@ -360,13 +394,22 @@ impl Crew {
 
     /// Carries out the steps of a task of a folder.
     async fn run_folder(&self, task: &Task, claim: ClaimId) -> Result<()> {
-        let mut worker = Worker::new(task, self.options.walk, self.options.slice);
+        let pace = self.state.lock().pace;
+        let mut pace = pace.unwrap_or_else(|| Pace::new(self.options.slice));
+        let mut worker = Worker::new(task, self.options.walk, pace.limits());
+        // Files, bytes, begin and end of the copy of the last slice.
+        let mut slice = None;
         loop {
             if self.is_stopped() {
                 return Err(Error::Stopped);
             }
-            if self.someone_idles.swap(false, Ordering::AcqRel) {
-                worker.split();
+            if worker.is_between_slices() {
+                worker.split(self.idle.swap(0, Ordering::AcqRel));
+                if let Some((size, begun, copied)) = slice.take() {
+                    pace.took(size, copied - begun, self.clock.now() - copied);
+                    worker.set_slice(pace.limits());
+                    self.state.lock().pace = Some(pace);
+                }
             }
             self.counters.progress.fetch_add(1, Ordering::Relaxed);
             match worker.step() {
@@ -374,9 +417,12 @@ impl Crew {
                     let given = self.take_over(claim).await?;
                     worker.fenced(given);
                 }
-                Step::List { path, scope } => self.list(&mut worker, path, scope).await?,
+                Step::List { path, scope } => self.list(&mut worker, claim, (path, scope)).await?,
                 Step::Copy { first, items } => {
-                    let outcomes = self.copy_slice(claim, first, &items).await?;
+                    let begun = self.clock.now();
+                    let outcomes = self.copy_slice((claim, task.round), first, &items).await?;
+                    let bytes = items.iter().map(|item| item.metadata.size).sum::<u64>();
+                    slice = Some(((items.len(), bytes), begun, self.clock.now()));
                     worker.copied(outcomes);
                 }
                 Step::Publish {
@@ -405,58 +451,6 @@ impl Crew {
                 Step::Ended => return Ok(()),
             }
         }
-    }
-
-    /// Shows signs of life, and looks for idle workers, until it is dropped.
-    async fn beat_on(&self) -> std::convert::Infallible {
-        let pause = self.options.lease / BEATS_PER_LEASE;
-        loop {
-            // A catalog that cannot be written to stops the work; there is nobody to tell.
-            let mut next = pause;
-            if let Err(error) = self.beat().await {
-                tracing::debug!(%error, "no sign of life");
-                next = pause.min(self.options.poll);
-            }
-            let message = self.state.lock().message.clone();
-            if let Some(message) = message {
-                let _ = self.queue.renew(&message).await;
-                self.look_for_idle().await;
-            }
-            self.sleep(next).await;
-        }
-    }
-
-    async fn look_for_idle(&self) {
-        let own = self.store.worker();
-        let Ok(beats) = self.store.beats().await else {
-            return;
-        };
-        let is_idle = |beat: &Beat| beat.activity == Activity::Idle;
-        if beats.iter().any(|(worker, beat)| *worker != own && is_idle(beat)) {
-            self.someone_idles.store(true, Ordering::Release);
-        }
-    }
-
-    async fn beat(&self) -> Result<()> {
-        let beat = {
-            let mut state = self.state.lock();
-            state.beat += 1;
-            Beat {
-                beat: state.beat,
-                activity: match &state.message {
-                    _ if state.has_left => Activity::Left,
-                    Some(_) => Activity::Working,
-                    None => Activity::Idle,
-                },
-                task: state.message.as_ref().map(|message| message.task.to_string()),
-                files: self.counters.files.load(Ordering::Relaxed),
-                bytes: self.counters.bytes.load(Ordering::Relaxed),
-                progress: self.counters.progress.load(Ordering::Relaxed) + self.mover.bytes_moved(),
-                reason: state.reason.clone(),
-                ..self.about.clone()
-            }
-        };
-        self.store.beat(&beat).await
     }
 }
 

@@ -59,6 +59,9 @@ pub trait Mover: Send + Sync {
     /// became of each, in order.
     fn copy<'a>(&'a self, stage: &'a RelPath, moves: &'a [Move]) -> Pending<'a, Result<Vec<Moved>>>;
 
+    /// Returns the blocks through which large files are copied.
+    fn pool(&self) -> &Pool;
+
     /// Returns a number that grows while a slice is copied: bytes that were read, sent and made durable since
     /// the mover was made. A slice may be one file that takes hours.
     fn bytes_moved(&self) -> u64 {
@@ -233,6 +236,10 @@ fn hashes_of(manifest: &std::path::Path) -> HashMap<RelPath, ContentHash> {
 }
 
 impl Mover for EngineMover {
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     fn bytes_moved(&self) -> u64 {
         let running = self.running.lock().as_ref().map_or(0, moved_by);
         self.moved.load(Ordering::Relaxed) + running
@@ -263,10 +270,15 @@ pub struct PlainMover {
 impl PlainMover {
     /// Makes a mover between two trees.
     pub fn new(source: Arc<dyn Tree>, target: Arc<dyn Tree>) -> Self {
+        Self::with_blocks(source, target, 64 << 10)
+    }
+
+    /// Makes a mover between two trees that copies `size` bytes at once.
+    pub fn with_blocks(source: Arc<dyn Tree>, target: Arc<dyn Tree>, size: usize) -> Self {
         Self {
             source,
             target,
-            pool: Pool::new(64 << 10, 2),
+            pool: Pool::new(size, 2),
         }
     }
 
@@ -327,6 +339,10 @@ impl PlainMover {
 }
 
 impl Mover for PlainMover {
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     fn copy<'a>(&'a self, _: &'a RelPath, moves: &'a [Move]) -> Pending<'a, Result<Vec<Moved>>> {
         Box::pin(async move {
             let mut all = Vec::with_capacity(moves.len());

@@ -25,7 +25,7 @@ impl Crew {
     /// Carries out the step of a copy. Returns what became of each item.
     pub(super) async fn copy_slice(
         &self,
-        claim: ClaimId,
+        (claim, round): (ClaimId, u32),
         first: u32,
         items: &[Item],
     ) -> Result<Vec<Outcome>> {
@@ -41,7 +41,10 @@ impl Crew {
                     }
                     Err(reason) => Some(Outcome::listed(item, State::Failed(reason))),
                 };
-                outcomes.push(outcome);
+                outcomes.push(match outcome {
+                    None if self.is_large(item) => Some(self.begin_large(claim, round, item).await?),
+                    outcome => outcome,
+                });
             }
         }
         let stage = self.store.stage(claim);
@@ -62,6 +65,12 @@ impl Crew {
             outcome.unwrap_or_else(|| self.moved(item, moved.next().unwrap_or_else(Moved::gone)))
         });
         Ok(outcomes.collect())
+    }
+
+    /// Whether a file is copied by several workers.
+    fn is_large(&self, item: &Item) -> bool {
+        let limits = self.options.slice.parts;
+        item.metadata.kind == Kind::File && item.metadata.size >= limits.file_min.max(limits.length + 1)
     }
 
     fn moved(&self, item: &Item, moved: Moved) -> Outcome {
@@ -150,8 +159,11 @@ impl Crew {
             return Ok(Some(Outcome::listed(item, State::Linked(id))));
         }
         let decision = decide(metadata, existing, &self.ends.rules, &self.ends.preserve, target);
+        // Attributes of such a file are those of its other names too, which may be other files of the source.
+        let is_shared = metadata.kind == Kind::File && existing.is_some_and(|found| found.links > 1);
         let state = match decision {
             Decision::Create | Decision::Replace => return Ok(None),
+            Decision::AttributesOnly if is_shared => return Ok(None),
             Decision::Skip if !existing.is_some_and(|found| self.ends.is_outdated(metadata, found)) => {
                 State::Equal
             }
@@ -161,6 +173,7 @@ impl Crew {
                 }
                 State::Equal
             }
+            Decision::Skip if is_shared => return Ok(None),
             Decision::Skip | Decision::AttributesOnly => {
                 if attributes.is_multiple_of(ATTRIBUTES_EACH) {
                     self.store.check(claim).await?;

@@ -29,11 +29,19 @@ impl Crew {
     /// Ends the earlier claims of a task, gives the files that they published their names, and
     /// makes the stage of this claim. Returns what they gave away.
     pub(super) async fn take_over(&self, claim: ClaimId) -> Result<Vec<Task>> {
-        for earlier in self.store.fence(claim).await? {
+        self.take_over_of(claim, false).await
+    }
+
+    /// The same for a task that may delete: what lies in its stages is to be removed.
+    pub(super) async fn take_over_of(&self, claim: ClaimId, task_deletes: bool) -> Result<Vec<Task>> {
+        for earlier in self.store.fence(claim).await.map_err(held)? {
             if mutations::is(Mutation::StageNotFenced) {
                 continue;
             }
-            self.adopt(earlier).await?;
+            match task_deletes {
+                true => self.bury_all(&[earlier]).await?,
+                false => self.adopt(earlier).await?,
+            }
             self.store.close_stage(earlier).await.map_err(held)?;
         }
         let mut given: Vec<Task> = Vec::new();
@@ -83,12 +91,17 @@ impl Crew {
         path: &RelPath,
     ) -> Result<Option<String>> {
         let from = self.store.stage(claim).join(&staged(number));
+        self.give_name(&from, path).await
+    }
+
+    /// Renames a complete file to its name on the target. Returns the reason if that failed for this file only.
+    pub(super) async fn give_name(&self, from: &RelPath, path: &RelPath) -> Result<Option<String>> {
         let to = match self.ends.target_path(path) {
             Ok(to) => to,
             Err(error) => return Ok(Some(error.to_string())),
         };
         for is_last in [false, true] {
-            match self.ends.target.rename(&from, &to, true).await {
+            match self.ends.target.rename(from, &to, true).await {
                 Ok(()) => return Ok(None),
                 // Another program has the file open: perhaps not for long.
                 Err(error) if error.kind == ErrorKind::Busy && !is_last => {

@@ -183,7 +183,11 @@ impl Runs {
                 let removed = files.remove_folder(&store.folder(folder)).await;
                 removed.map_err(Error::target)?;
             }
-            store.remove().await?;
+            store.end().await?;
+            // The rest does no harm. What a program or an attribute protects there keeps no new job from its work.
+            if let Err(error) = files.remove_folder(store.root()).await {
+                tracing::warn!(%error, "the folder of an earlier job stays");
+            }
         }
         Ok(())
     }

@@ -8,26 +8,35 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
+use ropeway_block::Pool;
 use ropeway_fleet::catalog::{Block, State as FileState};
 use ropeway_fleet::error::Result as FleetResult;
 use ropeway_fleet::job::JobFile;
 use ropeway_fleet::partition::WalkLimits;
+use ropeway_fleet::parts::PartLimits;
 use ropeway_fleet::queue::memory::QueueFaults;
 use ropeway_fleet::queue::{MemoryQueue, Queue, ShareQueue};
 use ropeway_fleet::run::{Crew, Ended, Ends, Move, Moved, Mover, PlainMover, WorkOptions};
+use ropeway_fleet::status::Reader;
 use ropeway_fleet::store::Store;
 use ropeway_fleet::worker::SliceLimits;
 use ropeway_fleet::workers::WorkerId;
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::decorate::Layered;
-use ropeway_vfs::{Clock, HashAlgorithm, MemoryTree, Name, Pending, RelPath, Tree, VirtualClock};
+use ropeway_vfs::{
+    CacheMode, Clock, Create, HashAlgorithm, MemoryTree, Name, OpenOptions, Pending, RelPath, Tree,
+    VirtualClock,
+};
 
 use super::chaos::{Chaos, Plan, State, Watch};
 
 pub(crate) const CATALOG: &str = ".ropeway-fleet-t";
 const LEASE: Duration = Duration::from_secs(30);
 /// Time after which a run counts as stuck.
-const END: Duration = Duration::from_secs(40 * 24 * 3600);
+const END: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// Times that a job is resumed. The source does not change any more then, so once would do but for the faults.
+const RESUMES_MAX: usize = 50;
 
 /// What happened in all runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +46,9 @@ pub(crate) struct Totals {
     pub(crate) claims: u64,
     pub(crate) kills: u64,
     pub(crate) copied_again: u64,
+    /// Large files that got their names, each version once.
+    pub(crate) joined: u64,
+    pub(crate) deleted: u64,
 }
 
 impl Totals {
@@ -46,6 +58,8 @@ impl Totals {
         self.claims += other.claims;
         self.kills += other.kills;
         self.copied_again += other.copied_again;
+        self.joined += other.joined;
+        self.deleted += other.deleted;
     }
 }
 
@@ -53,10 +67,29 @@ pub(crate) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).unwrap()
 }
 
-/// Returns the version in the content of a file.
+/// Lines of a large file.
+const LINES: usize = 400;
+
+/// Whether a file is a large one, which is copied in parts.
+fn is_large(file: &RelPath) -> bool {
+    let name = file.file_name().unwrap();
+    name.as_bytes().ends_with(b"7")
+}
+
+/// Returns the content of a version of a file. A large one is full of its version, and always has the same size.
+fn content_of(file: &RelPath, version: u64) -> String {
+    match is_large(file) {
+        true => format!("{file}#{version:04}\n").repeat(LINES),
+        false => format!("{file}#{version}"),
+    }
+}
+
+/// Returns the version in the content of a file; `None` if it holds more than one.
 pub(crate) fn version_of(content: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(content).ok()?;
-    text.rsplit_once('#')?.1.parse().ok()
+    let mut versions = text.lines().map(|line| line.rsplit_once('#')?.1.parse().ok());
+    let first = versions.next()??;
+    versions.all(|version| version == Some(first)).then_some(first)
 }
 
 /// Counts copies of each version.
@@ -66,6 +99,10 @@ struct Counting {
 }
 
 impl Mover for Counting {
+    fn pool(&self) -> &Pool {
+        self.inner.pool()
+    }
+
     fn copy<'a>(&'a self, stage: &'a RelPath, moves: &'a [Move]) -> Pending<'a, FleetResult<Vec<Moved>>> {
         Box::pin(async move {
             let moved = self.inner.copy(stage, moves).await?;
@@ -115,7 +152,7 @@ fn fill(source: &MemoryTree, random: &mut fastrand::Rng, clock: &VirtualClock) -
                 files.push(own);
             }
             _ => {
-                source.insert_file(&own, format!("{own}#1").as_bytes()).unwrap();
+                source.insert_file(&own, content_of(&own, 1).as_bytes()).unwrap();
                 files.push(own);
             }
         }
@@ -141,6 +178,11 @@ pub(crate) fn run(seed: u64) -> Result<Totals, String> {
         slice: SliceLimits {
             files_max: random.usize(1..5),
             bytes_max: 1 << 20,
+            parts: PartLimits {
+                file_min: 3_000,
+                length: 2_048,
+                split_min: 1_024,
+            },
         },
         lease: LEASE,
         poll: Duration::from_secs(5),
@@ -187,24 +229,68 @@ impl World {
     async fn job(&self, random: &mut fastrand::Rng, workers: usize, files: &[RelPath]) -> Result<(), String> {
         let tree: Arc<dyn Tree> = Arc::clone(&self.target) as _;
         let store = Store::new(Arc::clone(&tree), path(CATALOG), WorkerId(u64::MAX));
-        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        // An empty source deletes nothing.
+        let deletes = random.bool() && !files.is_empty();
+        let job = JobFile::new("s".to_owned(), "t".to_owned()).with_deletions(deletes);
         store.create(&job).await.map_err(|error| error.to_string())?;
         tree.make_dir(&path("t"), 0o700)
             .await
             .map_err(|error| error.to_string())?;
-        let seeds: Vec<u64> = (0..workers).map(|_| random.u64(..)).collect();
-        let slots = join_all(seeds.iter().map(|seed| self.slot(*seed)));
-        let changes = self.change(random.u64(..), files);
+        if deletes {
+            self.add_extra(random, files).await;
+        }
         let work = async {
             // The source stops changing at some time.
-            let (results, ()) = futures_util::future::join(slots, changes).await;
-            results.into_iter().collect::<Result<Vec<()>, String>>()
+            let changes = self.change(random.u64(..), files);
+            let (result, ()) = futures_util::future::join(self.round(random, workers), changes).await;
+            result?;
+            // A large file that changed while it was copied has failed.
+            for _ in 0..RESUMES_MAX {
+                let failed = Reader::default().retry(&store).await;
+                if failed.map_err(|error| error.to_string())? == 0 {
+                    return Ok(());
+                }
+                *self.watch.complete.lock() = false;
+                self.round(random, workers).await?;
+            }
+            Err(format!("something still fails after {RESUMES_MAX} resumes"))
         };
         match select(pin!(work), self.clock.sleep_until(END)).await {
-            Either::Left((result, _)) => result.map(drop)?,
+            Either::Left((result, _)) => result?,
             Either::Right(_) => return Err("the fleet does not come to an end".to_owned()),
         }
         store.sweep().await.map_err(|error| error.to_string())
+    }
+
+    /// Puts something into the target that the source does not have.
+    async fn add_extra(&self, random: &mut fastrand::Rng, files: &[RelPath]) {
+        for number in 0..random.u32(0..6) {
+            let folder = match random.choice(files).filter(|_| random.bool()) {
+                Some(file) => path("t").join_path(&file.parent().unwrap()),
+                None => path("t"),
+            };
+            let missing: Vec<RelPath> = std::iter::successors(Some(folder.clone()), RelPath::parent)
+                .take_while(|folder| !folder.is_root())
+                .collect();
+            for folder in missing.iter().rev() {
+                let _ = self.target.make_dir(folder, 0o700).await;
+            }
+            let extra = folder.join(&Name::new(format!("x{number}").as_bytes()).unwrap());
+            if random.bool() {
+                self.target.make_dir(&extra, 0o500).await.unwrap();
+                let inside = extra.join(&Name::new(b"inside").unwrap());
+                self.target.insert_file(&inside, b"extra").unwrap();
+            } else {
+                self.target.insert_file(&extra, b"extra").unwrap();
+            }
+        }
+    }
+
+    /// Works until the job is complete.
+    async fn round(&self, random: &mut fastrand::Rng, workers: usize) -> Result<(), String> {
+        let seeds: Vec<u64> = (0..workers).map(|_| random.u64(..)).collect();
+        let results = join_all(seeds.iter().map(|seed| self.slot(*seed))).await;
+        results.into_iter().collect()
     }
 
     /// One place for a worker: each that is killed is followed by another.
@@ -268,7 +354,8 @@ impl World {
             )),
         };
         let mover = Counting {
-            inner: PlainMover::new(Arc::clone(&source), Arc::clone(&target)),
+            // A part has several blocks, so that a worker may stall in the middle of it.
+            inner: PlainMover::with_blocks(Arc::clone(&source), Arc::clone(&target), 512),
             copies: Arc::clone(&self.copies),
         };
         let ends = Ends::new(source, target, path("t"));
@@ -291,10 +378,24 @@ impl World {
             if metadata.links > 1 {
                 continue;
             }
+            let content = content_of(file, version);
+            if is_large(file) {
+                self.write_over(file, content.as_bytes()).await;
+                continue;
+            }
             self.source.remove_file(file).await.unwrap();
-            let content = format!("{file}#{version}");
             self.source.insert_file(file, content.as_bytes()).unwrap();
         }
+    }
+
+    /// Changes a file in place: whoever has it open sees the new version.
+    async fn write_over(&self, file: &RelPath, content: &[u8]) {
+        let options = OpenOptions::write(Create::No, CacheMode::Keep);
+        let file = self.source.open(file, options).await.unwrap();
+        let mut block = Pool::new(content.len(), 1).get().await;
+        block.capacity_mut()[..content.len()].copy_from_slice(content);
+        block.set_len(content.len());
+        file.write_at(block.freeze(), 0).await.unwrap();
     }
 
     fn judge(&self, files: &[RelPath]) -> Result<Totals, String> {
@@ -325,7 +426,7 @@ impl World {
             }
         }
         self.judge_folders()?;
-        self.judge_catalog(files)?;
+        let (joined, deleted) = self.judge_catalog(files)?;
         let done = simulate(&self.clock, self.names(&format!("{CATALOG}/done"))).len() as u64;
         let copied_again: u64 = self.copies.lock().values().map(|count| count - 1).sum();
         let claims = *self.watch.claims.lock();
@@ -341,12 +442,14 @@ impl World {
             claims,
             kills: self.kills.load(Ordering::Relaxed),
             copied_again,
+            joined,
+            deleted,
         })
     }
 
     /// The catalog names every file with the hash of its content, and no version was committed
-    /// twice.
-    fn judge_catalog(&self, files: &[RelPath]) -> Result<(), String> {
+    /// twice. Returns the large files that got their names, and what was deleted.
+    fn judge_catalog(&self, files: &[RelPath]) -> Result<(u64, u64), String> {
         let tree: Arc<dyn Tree> = Arc::clone(&self.target) as _;
         let store = Store::new(tree, path(CATALOG), WorkerId(0));
         let records = simulate(&self.clock, async {
@@ -360,9 +463,12 @@ impl World {
             }
             Ok::<_, ropeway_fleet::error::Error>(records)
         });
+        let (mut joined, mut deleted) = (0, 0);
         let mut hashes = BTreeMap::new();
         for record in records.map_err(|error| error.to_string())? {
-            if matches!(record.state, FileState::Copied { .. })
+            joined += u64::from(matches!(record.state, FileState::Joined { .. }));
+            deleted += u64::from(matches!(record.state, FileState::Deleted));
+            if matches!(record.state, FileState::Copied { .. } | FileState::Joined { .. })
                 && let Some(hash) = record.hash
                 && hashes.insert((record.path.clone(), hash), ()).is_some()
             {
@@ -378,7 +484,7 @@ impl World {
                 return Err(format!("the catalog does not know the content of {file}"));
             }
         }
-        Ok(())
+        Ok((joined, deleted))
     }
 
     /// Folders have the times of the source, and nothing of the fleet is left among them.

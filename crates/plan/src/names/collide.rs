@@ -78,6 +78,20 @@ pub fn case_key(name: &Name) -> Name {
     Name::new(&key).unwrap_or_else(|| name.clone())
 }
 
+/// Returns a name in Unicode's normalization form C: names that look the same are equal then. Some servers and
+/// file systems (macOS, ZFS with `normalization`) list a name in another form than the one it was made with.
+pub fn normalized(name: &Name) -> Name {
+    if name.as_bytes().is_ascii() {
+        return name.clone();
+    }
+    let mut bytes = Vec::with_capacity(name.as_bytes().len());
+    for chunk in name.as_bytes().utf8_chunks() {
+        bytes.extend_from_slice(chunk.valid().nfc().collect::<String>().as_bytes());
+        bytes.extend_from_slice(chunk.invalid());
+    }
+    Name::new(&bytes).unwrap_or_else(|| name.clone())
+}
+
 fn hash_of<I: Iterator<Item = char>>(bytes: &[u8], fold: impl Fn(char) -> I) -> u64 {
     let mut hasher = DefaultHasher::new();
     for chunk in bytes.utf8_chunks() {

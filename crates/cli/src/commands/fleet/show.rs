@@ -125,6 +125,15 @@ fn lines(status: &Status, since: Option<(&Status, Duration)>) -> Vec<String> {
         ),
         format!("failed   {}", format::count(status.failed)),
     ];
+    if sums.skipped > 0 {
+        lines.push(format!(
+            "skipped  {} devices, sockets or the like",
+            format::count(sums.skipped)
+        ));
+    }
+    if sums.extra > 0 {
+        lines.push(format!("deleted  {}", format::count(sums.deleted)));
+    }
     let workers = status.workers.iter();
     lines.extend(workers.map(|worker| line_of(worker, since)));
     lines

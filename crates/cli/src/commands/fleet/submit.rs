@@ -33,6 +33,10 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     let mark = SourceMark::take(&*from, &mut fastrand::Rng::new()).await;
     let mark =
         mark.map_err(|error| Failure::of_node(&format!("cannot list {source}"), &error, End::Source))?;
+    if args.delete && mark.is_empty() {
+        let message = format!("{source} is empty: --delete would remove everything in DST");
+        return Err(Failure::new(code::REFUSED, message).hint("is it mounted?"));
+    }
     let (tree, runs) = target.open_for(servers, both_local).await?;
     let rules = EndRules::between(from.capabilities(), tree.capabilities());
     match tree.metadata(&target.path).await {
@@ -52,7 +56,10 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     if let Some(run) = before {
         refuse_open(&runs.store(run), &runs, &target).await?;
     }
-    let job = JobFile::new(source.to_string(), target.shown.clone()).of_ends(mark, rules);
+    let job = JobFile::new(source.to_string(), target.shown.clone())
+        .of_ends(mark, rules)
+        .with_deletions(args.delete)
+        .with_bwlimit(args.bwlimit.clone());
     let token = fastrand::Rng::new().u64(..);
     let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
     if submitted.is_none() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropeway_copy::RuntimeClock;
@@ -12,8 +12,9 @@ use ropeway_fleet::run::{Crew, Ended, Ends, EngineMover, WorkOptions};
 use ropeway_fleet::status::{Progress, Reader, Status};
 use ropeway_fleet::store::Store;
 use ropeway_fleet::workers::Beat;
-use ropeway_vfs::Clock;
-use ropeway_vfs::decorate::limit::RateLimit;
+use ropeway_plan::Schedule;
+use ropeway_vfs::decorate::limit::{Limit, RateLimit};
+use ropeway_vfs::{Clock, Tree};
 use serde_json::json;
 
 use super::place::{Target, opener, source_place};
@@ -28,6 +29,9 @@ use crate::ui::format;
 
 /// Shortest and longest lease. A shorter one is over while a device flushes; a longer one is no use.
 const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3_600));
+
+/// Workers among which the rate is divided until it is known how many there are: for a moment at the start.
+const SHARERS_UNKNOWN: u64 = 16;
 
 /// Looks for tasks in the time of one lease.
 const POLLS_PER_LEASE: u32 = 30;
@@ -73,7 +77,9 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     let store = runs.join(run).await.map_err(fail)?;
     let scratch = scratch_folder()?;
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-    let limit = RateLimit::unlimited(Arc::clone(&clock));
+    let sharers: Arc<AtomicU64> = Arc::default();
+    let bwlimit = store.job().await.map_err(fail)?.and_then(|job| job.bwlimit);
+    let (limit, source) = limited(bwlimit.as_deref(), &sharers, &clock, source)?;
     let mover = EngineMover::new(
         Arc::clone(&source),
         Arc::clone(&tree),
@@ -89,13 +95,14 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     let seed = store.worker().0;
     let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, seed);
     let ends = Ends::new(source, tree, target.path.clone());
-    let crew = Crew::new(
+    let mut crew = Crew::new(
         ends,
         (Arc::clone(&store), Arc::new(queue)),
         Arc::new(mover),
         clock,
         options,
     );
+    crew.sharers = sharers;
     let crew = crew.about(Beat {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         process: std::process::id(),
@@ -112,6 +119,31 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     }
     let status = reader.status(&store).await.map_err(fail)?.unwrap_or(status);
     Ok(report(args, &crew, &store, &status))
+}
+
+/// Makes the limit of a job's rate, of which each worker takes its share, and the source that keeps to it.
+fn limited(
+    bwlimit: Option<&str>,
+    sharers: &Arc<AtomicU64>,
+    clock: &Arc<dyn Clock>,
+    source: Arc<dyn Tree>,
+) -> Result<(Arc<RateLimit>, Arc<dyn Tree>), Failure> {
+    let Some(text) = bwlimit else {
+        return Ok((RateLimit::unlimited(Arc::clone(clock)), source));
+    };
+    let schedule = Schedule::parse(text)
+        .map_err(|error| Failure::new(code::TARGET, format!("the job cannot be read: {error}")))?;
+    let sharers = Arc::clone(sharers);
+    let rate = move || {
+        let sharers = match sharers.load(Ordering::Relaxed) {
+            0 => SHARERS_UNKNOWN,
+            known => known,
+        };
+        let rate = schedule.rate_at(jiff::Zoned::now().datetime())?;
+        Some((rate / sharers).max(1))
+    };
+    let limit = RateLimit::new(rate, Arc::clone(clock));
+    Ok((Arc::clone(&limit), Limit::new(source, limit)))
 }
 
 /// Makes the folder for the hashes of a slice.

@@ -1,0 +1,137 @@
+//! Signs of life, and what those of others say.
+
+use std::sync::atomic::Ordering;
+
+use super::Crew;
+use crate::claim::Leases;
+use crate::error::Result;
+use crate::queue::Message;
+use crate::workers::{Activity, Beat, WorkerId};
+
+/// Signs of life in the time of one lease.
+const BEATS_PER_LEASE: u32 = 4;
+
+/// Workers up to which each looks at the others four times in the time of a poll; of more, each looks less often.
+/// A guess.
+const LOOKERS: u32 = 8;
+
+/// The first pause of an idle worker is so many times shorter than that between two looks.
+const POLL_PARTS: u32 = 8;
+
+impl Crew {
+    /// Shows signs of life, and looks for idle workers, until it is dropped.
+    pub(super) async fn beat_on(&self) -> std::convert::Infallible {
+        let pause = self.options.lease / BEATS_PER_LEASE;
+        let mut lives = Leases::new(self.options.lease);
+        let mut next_beat = self.clock.now();
+        loop {
+            if self.clock.now() >= next_beat {
+                // A catalog that cannot be written to stops the work; there is nobody to tell.
+                let next = match self.beat().await {
+                    Ok(()) => pause,
+                    Err(error) => {
+                        tracing::debug!(%error, "no sign of life");
+                        pause.min(self.options.poll)
+                    }
+                };
+                let message = self.state.lock().message.clone();
+                if let Some(message) = &message {
+                    let _ = self.queue.renew(message).await;
+                }
+                next_beat = self.clock.now() + next;
+            }
+            self.look_at_others(&mut lives).await;
+            let others = self.sharers.load(Ordering::Relaxed).min(1_000) as u32;
+            let look = self.options.poll / 4 * others.div_ceil(LOOKERS).max(1);
+            let next_look = self.clock.now() + look;
+            self.clock.sleep_until(next_look.min(next_beat)).await;
+        }
+    }
+
+    /// Looks how many workers are idle without a task for them, and how many share a limit of the rate.
+    async fn look_at_others(&self, lives: &mut Leases<WorkerId>) {
+        let own = self.store.worker();
+        let Ok(beats) = self.store.beats().await else {
+            return;
+        };
+        let now = self.clock.now();
+        let (mut idle, mut working) = (0, 0);
+        for (_, beat) in beats
+            .iter()
+            .filter(|(worker, beat)| *worker != own && lives.observe(now, worker, beat.beat))
+        {
+            match beat.activity {
+                Activity::Idle => idle += 1,
+                Activity::Working => working += 1,
+                Activity::Left => {}
+            }
+        }
+        self.sharers.store(working + 1, Ordering::Relaxed);
+        let is_working = self.state.lock().message.is_some();
+        if idle > 0 && is_working {
+            let free = self.free_tasks().await.unwrap_or(idle);
+            self.idle.store(idle.saturating_sub(free), Ordering::Release);
+        }
+    }
+
+    /// Returns how many tasks have no claim yet.
+    async fn free_tasks(&self) -> Result<usize> {
+        let tasks = self.store.tasks().await?;
+        let claims = self.store.claims().await?;
+        Ok(tasks.iter().filter(|task| claims.last(**task).is_none()).count())
+    }
+
+    /// Notes the task that this worker has now, and tells the others at once if it was idle.
+    pub(super) async fn has_task(&self, message: &Message) {
+        let was_idle = {
+            let mut state = self.state.lock();
+            state.message = Some(message.clone());
+            let is_first = state.beat <= 1;
+            std::mem::take(&mut state.looks) > 0 || is_first
+        };
+        if was_idle {
+            let _ = self.beat().await;
+        }
+    }
+
+    /// Tells the others at once that this worker is idle, and waits: shortly at first.
+    pub(super) async fn idles(&self) {
+        let looks = {
+            let mut state = self.state.lock();
+            state.looks = state.looks.saturating_add(1);
+            state.looks
+        };
+        if looks == 1 {
+            let _ = self.beat().await;
+        }
+        let parts = POLL_PARTS >> (looks - 1).min(POLL_PARTS.ilog2());
+        self.sleep(self.options.poll / parts).await;
+    }
+
+    pub(super) async fn beat(&self) -> Result<()> {
+        // One after the other: an older one must not replace a newer one.
+        let _turn = self.beating.lock().await;
+        let beat = {
+            let mut state = self.state.lock();
+            state.beat += 1;
+            Beat {
+                beat: state.beat,
+                activity: match &state.message {
+                    _ if state.has_left => Activity::Left,
+                    Some(_) => Activity::Working,
+                    None => Activity::Idle,
+                },
+                task: state.message.as_ref().map(|message| message.task.to_string()),
+                files: self.counters.files.load(Ordering::Relaxed),
+                bytes: self.counters.bytes.load(Ordering::Relaxed),
+                // One that waits for its share of a rate is no straggler.
+                progress: self.counters.progress.load(Ordering::Relaxed)
+                    + self.mover.bytes_moved()
+                    + state.beat * u64::from(state.job.as_ref().is_some_and(|job| job.bwlimit.is_some())),
+                reason: state.reason.clone(),
+                ..self.about.clone()
+            }
+        };
+        self.store.beat(&beat).await
+    }
+}
