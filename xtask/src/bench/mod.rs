@@ -7,6 +7,7 @@
 mod check;
 mod clients;
 mod eta;
+mod fleet;
 mod local;
 mod many;
 mod neighbour;
@@ -49,6 +50,8 @@ pub(crate) enum Task {
     Clients(clients::Arguments),
     /// Time very many small files over the emulated link, copied and again, by ropeway, rsync, rclone and smbclient
     Many(many::Arguments),
+    /// Time a fleet of workers with lines of their own, and fpsync
+    Fleet(fleet::Arguments),
     /// Measure how long another client of a NAS waits while ropeway, rclone or smbclient copies from it
     Neighbour(neighbour::Arguments),
     /// Time our own runs with and without --trace, and other programs alone, recorded and under strace
@@ -77,6 +80,7 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Server(arguments) => server::run(workspace, &folder, arguments),
         Task::Clients(arguments) => clients::run(workspace, arguments),
         Task::Many(arguments) => many::run(workspace, arguments),
+        Task::Fleet(arguments) => fleet::run(workspace, arguments),
         Task::Neighbour(arguments) => neighbour::run(workspace, arguments),
         Task::Trace(arguments) => trace::run(workspace, arguments),
     }
