@@ -83,6 +83,13 @@ mod tests {
         assert!((4 * line..=16 * line).contains(&settled(line, MS * 1_000)));
         assert_eq!(settled(10_000_000_000, MS * 10), SliceLimits::default().bytes_max);
         assert_eq!(settled(10_000, MS * 10), LEAST.1);
+        // A line that became slow.
+        let mut pace = Pace::new(SliceLimits::default());
+        for (seconds, bytes) in [(0, 8 << 20), (0, 16 << 20), (60, 8 << 20), (60, 4 << 20)] {
+            let limits = pace.limits();
+            pace.took((limits.files_max, limits.bytes_max), MS * 1_000 * seconds, MS);
+            assert_eq!(pace.limits().bytes_max, bytes);
+        }
     }
 
     #[test]

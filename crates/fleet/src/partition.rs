@@ -252,6 +252,9 @@ impl Walk {
     /// same weight, for workers that are idle. About one share is kept, unless there is work besides. The tasks
     /// must be recorded and offered like [`Next::Give`].
     pub fn split(&mut self, ways: usize) -> Vec<Task> {
+        if ways == 0 {
+            return Vec::new();
+        }
         let cuts = (0..self.frames.len()).map(|at| (at, self.cuts(at, ways)));
         let Some((at, cuts)) = cuts.into_iter().find(|(_, cuts)| !cuts.is_empty()) else {
             return Vec::new();
@@ -272,7 +275,7 @@ impl Walk {
         let first = self.entered(at);
         let total: u64 = entries.iter().skip(first).map(weight).sum();
         let shares = (total / least).min(ways as u64 + 1);
-        if shares == 1 && !is_only && ways > 0 {
+        if shares == 1 && !is_only {
             return vec![first];
         }
         let keep = first.max(usize::from(is_only));

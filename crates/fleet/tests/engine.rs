@@ -178,3 +178,43 @@ fn a_source_in_the_target_is_not_written_over() {
         assert_eq!(left, "the source's own");
     }
 }
+
+/// With a low limit a block takes longer than a straggler may stand still, and workers took the task from each
+/// other for ever.
+#[test]
+fn a_worker_that_waits_for_its_share_of_a_rate_is_no_straggler() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("src")).unwrap();
+    fs::write(folder.path().join("src/f"), vec![7; 100_000]).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (source, _) = tree(&folder.path().join("src"), "");
+        let (target, _) = tree(folder.path(), "");
+        let limit = RateLimit::new(|| Some(1_000), Arc::new(RuntimeClock::new()));
+        let limited = Limit::new(Arc::clone(&source), Arc::clone(&limit));
+        let scratch = folder.path().join("scratch");
+        fs::create_dir(&scratch).unwrap();
+        let mover = EngineMover::new(limited, Arc::clone(&target), scratch, limit);
+        target.make_dir(&path("stage"), 0o700).await.unwrap();
+        let moves = [Move {
+            source: path("f"),
+            stage: path("stage/0"),
+            metadata: source.metadata(&path("f")).await.unwrap(),
+        }];
+        let stage = path("stage");
+        let copying = mover.copy(&stage, &moves);
+        let looking = async {
+            let mut seen = Vec::new();
+            for _ in 0..4 {
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+                seen.push(mover.bytes_moved());
+            }
+            seen
+        };
+        // The copy would take 100 s.
+        tokio::select! {
+            _ = copying => panic!("the limit does not hold"),
+            seen = looking => assert!(seen.is_sorted_by(|one, two| one < two), "{seen:?}"),
+        }
+    });
+}

@@ -186,8 +186,9 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     ensure!(is_root(), "network namespaces need root");
     let all = arguments.workers.iter().chain(&arguments.large_workers);
     let most = all.copied().max().unwrap_or(0);
+    let least = arguments.workers.iter().chain(&arguments.large_workers).min();
     ensure!(
-        arguments.files > 0 && arguments.runs > 0 && most > 0 && most <= 64,
+        arguments.files > 0 && arguments.runs > 0 && least.is_some_and(|least| *least > 0) && most <= 64,
         "--files and --runs must be at least 1, and workers 1 to 64"
     );
     let ropeway = crate::step::shipped(workspace, arguments.binary.as_deref())?;
@@ -197,7 +198,9 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let bytes = u64::from(arguments.files) * FILE_BYTES as u64;
     for round in 0..arguments.runs {
         for workers in &arguments.workers {
-            for tool in [Tool::Fleet, Tool::Fpsync] {
+            let mut tools = [Tool::Fleet, Tool::Fpsync];
+            tools.rotate_left(round as usize % 2);
+            for tool in tools {
                 let seconds = ground.measure(tool, "files", (*workers, bytes))?;
                 note(&mut rows, (tool, "files", *workers), seconds);
             }
@@ -302,6 +305,8 @@ impl Ground {
     /// Copies, compares, and removes the copy. Returns the seconds of the copy.
     fn measure(&self, tool: Tool, work: &'static str, (workers, bytes): (u8, u64)) -> Result<f64> {
         check_interrupt()?;
+        // What the one before did not flush is not this one's work.
+        rustix::fs::sync();
         let source = self.folder(work);
         let floor = bytes * 8 / (MBIT * 1_000_000) / u64::from(workers);
         let limit = Duration::from_secs(TIMES_MAX * floor + 60);
@@ -342,8 +347,13 @@ impl Ground {
         let submitted = self.start(0, &submit, "submit")?;
         self.finish(vec![submitted], limit)?;
         let work = command(&["work", &target]);
-        let started = (0..workers).map(|number| self.start(number, &work, &format!("worker{number}")));
-        self.finish(started.collect::<Result<_>>()?, limit)?;
+        let mut started = Running(Vec::new());
+        for number in 0..workers {
+            started
+                .0
+                .push(self.start(number, &work, &format!("worker{number}"))?);
+        }
+        self.finish(std::mem::take(&mut started.0), limit)?;
         Ok(begun.elapsed().as_secs_f64())
     }
 
@@ -356,9 +366,11 @@ impl Ground {
         let names: Vec<String> = (0..workers).map(|number| self.lines.near(number)).collect();
         command.args(["-n", &workers.to_string(), "-w", &names.join(" ")]);
         command.arg("-d").arg(self.folder("home/shared"));
-        // As many parts for each worker as the fleet gives it tasks at least.
+        command.arg("-t").arg(self.folder("home/temporary"));
+        // A folder for each of its jobs.
         command.args(["-f", &FOLDER_FILES.to_string()]);
         fs::create_dir_all(self.folder("home/shared"))?;
+        fs::create_dir_all(self.folder("home/temporary"))?;
         fs::create_dir_all(self.folder("served").join(COPY))?;
         let address = self.rsyncd.address();
         command.arg(source);
@@ -386,13 +398,29 @@ impl Ground {
     }
 
     fn finish(&self, started: Vec<(Child, PathBuf)>, limit: Duration) -> Result<()> {
-        for (mut child, log) in started {
-            let Some(status) = wait(&mut child, limit)? else {
-                bail!("not done after {} s: {}", limit.as_secs(), tail(&log, 10));
+        let mut running = Running(started);
+        while let Some((child, log)) = running.0.last_mut() {
+            let Some(status) = wait(child, limit)? else {
+                bail!("not done after {} s: {}", limit.as_secs(), tail(log, 10));
             };
-            ensure!(status.success(), "it failed: {}", tail(&log, 10));
+            ensure!(status.success(), "it failed: {}", tail(log, 10));
+            running.0.pop();
         }
         Ok(())
+    }
+}
+
+/// Processes with groups of their own, which are killed when it is dropped.
+struct Running(Vec<(Child, PathBuf)>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = child.wait();
+        }
     }
 }
 
@@ -409,7 +437,7 @@ fn section(rows: &[Row], arguments: &Arguments) -> String {
         text,
         "\nEach worker is held to {MBIT} Mbit/s each way, to one server; source, target and all processes are on this machine. *files*: {} files of 1 MiB, \
          {FOLDER_FILES} in each folder; *large*: one file of {} GB. Seconds from the start of `submit` (fpsync: of fpsync) until the last worker \
-         has ended, median (min-max) of interleaved runs; each copy was compared with `diff -r`. *Line*: what the bytes alone need at that rate. *Speed*: \
+         has ended, median (min-max) of interleaved runs (the large file is copied once); each copy was compared with `diff -r`. *Line*: what the bytes alone need at that rate. *Speed*: \
          times that of the fewest workers.\n\n\
          | | work | workers | s | line s | speed |\n|---|---|--:|--:|--:|--:|\n",
         arguments.files, arguments.large

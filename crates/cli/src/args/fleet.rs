@@ -60,7 +60,7 @@ pub(crate) struct FleetSubmitArgs {
     /// Limit in bytes a second for all workers together, e.g. 50M, or a timetable
     ///
     /// As with `copy --bwlimit`. Each worker takes an equal share; when one starts or ends, the others follow within
-    /// a quarter of --lease.
+    /// seconds; if one dies, after --lease.
     #[arg(long, value_name = "RATE", value_parser = values::bwlimit_text)]
     pub(crate) bwlimit: Option<String>,
     /// JSON Lines on standard output

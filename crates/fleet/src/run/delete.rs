@@ -140,6 +140,10 @@ impl Crew {
             return Err(Error::Damaged(format!("segments of {task}")));
         }
         for segment in segments {
+            if self.is_stopped() {
+                return Err(Error::Stopped);
+            }
+            self.counters.progress.fetch_add(1, Ordering::Relaxed);
             let is_own = segment.claim.task == claim.task;
             // What other claims of a task have listed may be out of date.
             if !is_own && !self.state.lock().replay.is_last(segment.claim) {

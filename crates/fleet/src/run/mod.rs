@@ -308,7 +308,9 @@ impl Crew {
 
     /// Whether the job removes what only the target has.
     fn deletes(&self) -> bool {
-        self.state.lock().job.as_ref().is_some_and(|job| job.delete)
+        // `submit` refuses servers that follow links: they show folders that are elsewhere.
+        self.ends.target.capabilities().links_shown
+            && self.state.lock().job.as_ref().is_some_and(|job| job.delete)
     }
 
     /// Checks that the source is still there, before a task is reported as done: one that was

@@ -63,7 +63,8 @@ pub trait Mover: Send + Sync {
     fn pool(&self) -> &Pool;
 
     /// Returns a number that grows while a slice is copied: bytes that were read, sent and made durable since
-    /// the mover was made. A slice may be one file that takes hours.
+    /// the mover was made, and milliseconds that a limit of the rate held reads back. A slice may be one file that
+    /// takes hours.
     fn bytes_moved(&self) -> u64 {
         0
     }
@@ -242,7 +243,9 @@ impl Mover for EngineMover {
 
     fn bytes_moved(&self) -> u64 {
         let running = self.running.lock().as_ref().map_or(0, moved_by);
-        self.moved.load(Ordering::Relaxed) + running
+        // One that waits for its share of a rate is no straggler.
+        let waited = self.limit.held_back().as_millis() as u64;
+        self.moved.load(Ordering::Relaxed) + running + waited
     }
 
     fn copy<'a>(&'a self, stage: &'a RelPath, moves: &'a [Move]) -> Pending<'a, Result<Vec<Moved>>> {

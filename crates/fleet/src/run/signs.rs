@@ -11,8 +11,10 @@ use crate::workers::{Activity, Beat, WorkerId};
 /// Signs of life in the time of one lease.
 const BEATS_PER_LEASE: u32 = 4;
 
-/// Workers up to which each looks at the others four times in the time of a poll; of more, each looks less often.
-/// A guess.
+/// Looks of a worker that works at the others in the time of a poll, of few workers. A guess.
+const LOOKS_PER_POLL: u32 = 4;
+
+/// Workers up to which they look so often; of more, each looks less often. A guess.
 const LOOKERS: u32 = 8;
 
 /// The first pause of an idle worker is so many times shorter than that between two looks.
@@ -40,22 +42,25 @@ impl Crew {
                 }
                 next_beat = self.clock.now() + next;
             }
-            self.look_at_others(&mut lives).await;
-            let others = self.sharers.load(Ordering::Relaxed).min(1_000) as u32;
-            let look = self.options.poll / 4 * others.div_ceil(LOOKERS).max(1);
+            let living = self.look_at_others(&mut lives).await;
+            let look = match self.state.lock().message {
+                Some(_) => self.options.poll / LOOKS_PER_POLL * living.div_ceil(LOOKERS).max(1),
+                None => pause,
+            };
             let next_look = self.clock.now() + look;
             self.clock.sleep_until(next_look.min(next_beat)).await;
         }
     }
 
-    /// Looks how many workers are idle without a task for them, and how many share a limit of the rate.
-    async fn look_at_others(&self, lives: &mut Leases<WorkerId>) {
+    /// Looks how many workers are idle without a task for them, and how many share a limit of the rate. Returns how
+    /// many are alive.
+    async fn look_at_others(&self, lives: &mut Leases<WorkerId>) -> u32 {
         let own = self.store.worker();
         let Ok(beats) = self.store.beats().await else {
-            return;
+            return u32::MAX / 2;
         };
         let now = self.clock.now();
-        let (mut idle, mut working) = (0, 0);
+        let (mut idle, mut working) = (0_usize, 0_usize);
         for (_, beat) in beats
             .iter()
             .filter(|(worker, beat)| *worker != own && lives.observe(now, worker, beat.beat))
@@ -66,12 +71,18 @@ impl Crew {
                 Activity::Left => {}
             }
         }
-        self.sharers.store(working + 1, Ordering::Relaxed);
+        self.sharers.store(working as u64 + 1, Ordering::Relaxed);
         let is_working = self.state.lock().message.is_some();
-        if idle > 0 && is_working {
-            let free = self.free_tasks().await.unwrap_or(idle);
-            self.idle.store(idle.saturating_sub(free), Ordering::Release);
-        }
+        let ways = match idle > 0 && is_working {
+            true => {
+                let free = self.free_tasks().await.unwrap_or(idle);
+                // The others that work give to them too.
+                idle.saturating_sub(free).div_ceil(working + 1)
+            }
+            false => 0,
+        };
+        self.idle.store(ways, Ordering::Release);
+        u32::try_from(idle + working + 1).unwrap_or(u32::MAX / 2)
     }
 
     /// Returns how many tasks have no claim yet.
@@ -124,10 +135,7 @@ impl Crew {
                 task: state.message.as_ref().map(|message| message.task.to_string()),
                 files: self.counters.files.load(Ordering::Relaxed),
                 bytes: self.counters.bytes.load(Ordering::Relaxed),
-                // One that waits for its share of a rate is no straggler.
-                progress: self.counters.progress.load(Ordering::Relaxed)
-                    + self.mover.bytes_moved()
-                    + state.beat * u64::from(state.job.as_ref().is_some_and(|job| job.bwlimit.is_some())),
+                progress: self.counters.progress.load(Ordering::Relaxed) + self.mover.bytes_moved(),
                 reason: state.reason.clone(),
                 ..self.about.clone()
             }

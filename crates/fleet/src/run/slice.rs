@@ -70,7 +70,10 @@ impl Crew {
     /// Whether a file is copied by several workers.
     fn is_large(&self, item: &Item) -> bool {
         let limits = self.options.slice.parts;
-        item.metadata.kind == Kind::File && item.metadata.size >= limits.file_min.max(limits.length + 1)
+        // Else the target might have to fill the whole file first.
+        self.ends.target.capabilities().sparse
+            && item.metadata.kind == Kind::File
+            && item.metadata.size >= limits.file_min.max(limits.length + 1)
     }
 
     fn moved(&self, item: &Item, moved: Moved) -> Outcome {

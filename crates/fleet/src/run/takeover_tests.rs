@@ -127,27 +127,6 @@ fn a_segment_that_is_missing_is_noticed() {
     });
 }
 
-/// With a low limit a block takes longer than a straggler may stand still, and workers took the task from each
-/// other for ever.
-#[test]
-fn a_worker_that_waits_for_its_share_of_a_rate_is_no_straggler() {
-    for (bwlimit, moves) in [(Some("1K".to_owned()), true), (None, false)] {
-        let world = World::new();
-        let waiting = crew(&world, 1, Arc::clone(&world.target) as _);
-        simulate(&world.clock, async {
-            let job = JobFile::new("s".to_owned(), "t".to_owned()).with_bwlimit(bwlimit);
-            waiting.store.create(&job).await.unwrap();
-            waiting.check_ends().await.unwrap();
-            let mut progress = Vec::new();
-            for _ in 0..2 {
-                waiting.beat().await.unwrap();
-                progress.push(waiting.store.beats().await.unwrap()[0].1.progress);
-            }
-            assert_eq!(progress[0] != progress[1], moves);
-        });
-    }
-}
-
 /// It waited for ever: what it knew of the first task was right, and the lists were empty.
 #[test]
 fn a_worker_that_slept_until_another_job_began_stops() {

@@ -27,7 +27,7 @@ use crate::job::JobFile;
 use crate::workers::WorkerId;
 
 /// Folders of a run that are removed first: without them nothing is published, claimed or renamed.
-const FENCES: [&str; 3] = ["tmp", "claims", "stage"];
+const FENCES: [&str; 4] = ["tmp", "claims", "stage", "large"];
 
 /// Permission bits with which others could change a folder.
 const OTHERS_WRITE: u32 = 0o022;

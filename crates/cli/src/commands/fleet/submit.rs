@@ -38,6 +38,14 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         return Err(Failure::new(code::REFUSED, message).hint("is it mounted?"));
     }
     let (tree, runs) = target.open_for(servers, both_local).await?;
+    if args.delete && !tree.capabilities().links_shown {
+        let message = format!(
+            "the server of {} may follow symbolic links (smbd does by default): --delete could remove what lies elsewhere",
+            target.shown
+        );
+        return Err(Failure::new(code::REFUSED, message)
+            .hint("use `ropeway mirror`, which proves where each folder lies, or a mounted folder as DST"));
+    }
     let rules = EndRules::between(from.capabilities(), tree.capabilities());
     match tree.metadata(&target.path).await {
         Ok(metadata) if metadata.kind != Kind::Directory => {
