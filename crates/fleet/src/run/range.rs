@@ -13,8 +13,9 @@ use ropeway_vfs::{EndError, Error as VfsError, ErrorKind, Extent, File, Op, Pend
 use super::Counters;
 use crate::error::{Error, Result};
 
-/// Reads in flight at most, and as many writes. The pool has fewer blocks where they are not needed.
-const IN_FLIGHT: usize = 64;
+/// Reads in flight at most, and as many writes. Signs of life wait behind them on a slow line: with 64 they came too
+/// late at 100 Mbit/s, and others took the part over.
+const IN_FLIGHT: usize = 12;
 
 /// Bytes of a hole that are hashed at once: tens of milliseconds.
 const HOLE_AT_ONCE: u64 = 64 << 20;
