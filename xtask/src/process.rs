@@ -124,10 +124,19 @@ pub(crate) fn wait_and_look(
         look(child.id());
         thread::sleep(LOOK);
     };
+    kill_group(child)?;
+    interrupt
+}
+
+/// Kills a process that leads its own group, with the group.
+///
+/// # Errors
+/// The process cannot be waited for.
+pub(crate) fn kill_group(child: &mut Child) -> Result<()> {
     // It may end at this moment.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     child.wait()?;
-    interrupt
+    Ok(())
 }
 
 /// Processes the items in order on `at_once` threads. Returns the results in the order in which

@@ -88,21 +88,12 @@ pub fn late_tasks(round: u32, sums: &Sums, failed: u64) -> Vec<Vec<Task>> {
     let deletes = failed == 0 && sums.files > 0;
     let extra = if deletes { sums.extra } else { 0 };
     let deletions = shards(extra, DELETIONS_EACH);
+    let phase =
+        |shards, work: fn(u32, u32) -> Work| (0..shards).map(|shard| task(work(shard, shards))).collect();
     vec![
-        (0..joins)
-            .map(|shard| task(Work::Join { shard, shards: joins }))
-            .collect(),
-        (0..links)
-            .map(|shard| task(Work::Links { shard, shards: links }))
-            .collect(),
-        (0..deletions)
-            .map(|shard| {
-                task(Work::Delete {
-                    shard,
-                    shards: deletions,
-                })
-            })
-            .collect(),
+        phase(joins, |shard, shards| Work::Join { shard, shards }),
+        phase(links, |shard, shards| Work::Links { shard, shards }),
+        phase(deletions, |shard, shards| Work::Delete { shard, shards }),
         vec![task(Work::FolderTimes)],
     ]
 }

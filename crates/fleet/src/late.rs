@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ropeway_vfs::{FileId, RelPath};
 
+use crate::task::shard_of;
+
 /// Folders in memory at once. With paths of 100 bytes they take about 30 MiB.
 const FOLDERS_MAX: usize = 200_000;
 
@@ -75,12 +77,7 @@ impl Folders {
 
 /// Returns which of `shards` tasks makes the names of a file.
 pub fn owner_of(id: FileId, shards: u32) -> u32 {
-    let hash = blake3::hash(&id.index.to_le_bytes());
-    let (head, _) = hash.as_bytes().split_at(8);
-    let number = head
-        .iter()
-        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    (number % u64::from(shards.max(1))) as u32
+    shard_of(blake3::hash(&id.index.to_le_bytes()).as_bytes(), shards)
 }
 
 /// The files with several names of one task.

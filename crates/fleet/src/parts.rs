@@ -20,7 +20,7 @@ use ropeway_vfs::{ContentHash, Kind, Metadata, RelPath};
 use crate::catalog::{Record, State};
 use crate::claim::Epoch;
 use crate::codec::{Reader, put_bytes, put_number, put_signed};
-use crate::task::{Task, Work, nanoseconds};
+use crate::task::{Task, Work, nanoseconds, shard_of};
 
 /// Most parts that a file is cut into at first. Further ones are made while a worker is idle.
 const PARTS_MAX: u64 = 1_024;
@@ -363,8 +363,7 @@ impl Joins {
 
 /// Returns which of `shards` tasks joins a file.
 fn owner_of(id: LargeId, shards: u32) -> u32 {
-    let head = id.0.first_chunk().copied().unwrap_or_default();
-    (u64::from_le_bytes(head) % u64::from(shards.max(1))) as u32
+    shard_of(&id.0, shards)
 }
 
 #[cfg(test)]

@@ -95,55 +95,47 @@ impl SourceMark {
         self.0.is_empty()
     }
 
-    /// Returns folders of the sample that have none of the nodes any more that were seen in them.
-    ///
-    /// # Errors
-    /// The source cannot be examined. What is not there is no error.
-    pub async fn lost(&self, source: &dyn Tree) -> Result<Vec<RelPath>> {
-        let mut kept: BTreeMap<RelPath, bool> = BTreeMap::new();
-        for path in self.0.iter().filter_map(Mark::path) {
-            let Some(folder) = path.parent().filter(|folder| !folder.is_root()) else {
-                continue;
-            };
-            let is_there = match source.metadata(&path).await {
-                Ok(_) => true,
-                Err(error) if error.kind.is_absence() => false,
-                Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => false,
-                Err(error) => return Err(error),
-            };
-            *kept.entry(folder).or_default() |= is_there;
-        }
-        let lost = kept.into_iter().filter(|(_, kept)| !kept);
-        Ok(lost.map(|(folder, _)| folder).collect())
-    }
-
     /// Compares a source with the sample.
     ///
     /// # Errors
     /// It cannot be examined. What is not there is no error.
     pub async fn compare(&self, source: &dyn Tree) -> Result<Match> {
+        Ok(self.examine(source).await?.0)
+    }
+
+    /// Compares a source with the sample. Returns also the folders of the sample that have none of the nodes any more
+    /// that were seen in them.
+    ///
+    /// # Errors
+    /// It cannot be examined. What is not there is no error.
+    pub async fn examine(&self, source: &dyn Tree) -> Result<(Match, Vec<RelPath>)> {
         let mut matched = Match {
             known: self.0.len(),
             found: 0,
             unchanged: 0,
         };
+        let mut kept: BTreeMap<RelPath, bool> = BTreeMap::new();
         for mark in &self.0 {
             let Some(path) = mark.path() else {
                 continue;
             };
-            match source.metadata(&path).await {
-                Ok(found) if (found.kind == Kind::Directory) == mark.folder => {
-                    matched.found += 1;
-                    let apart = nanoseconds(found.modified).abs_diff(mark.modified);
-                    matched.unchanged += usize::from(apart <= TIME_TOLERANCE_NS);
-                }
-                Ok(_) => {}
-                Err(error) if error.kind.is_absence() => {}
-                Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => {}
+            let found = match source.metadata(&path).await {
+                Ok(found) => Some(found),
+                Err(error) if error.kind.is_absence() => None,
+                Err(error) if error.verdict() == ropeway_vfs::Verdict::Skip => None,
                 Err(error) => return Err(error),
+            };
+            if let Some(folder) = path.parent().filter(|folder| !folder.is_root()) {
+                *kept.entry(folder).or_default() |= found.is_some();
+            }
+            if let Some(found) = found.filter(|found| (found.kind == Kind::Directory) == mark.folder) {
+                matched.found += 1;
+                let apart = nanoseconds(found.modified).abs_diff(mark.modified);
+                matched.unchanged += usize::from(apart <= TIME_TOLERANCE_NS);
             }
         }
-        Ok(matched)
+        let lost = kept.into_iter().filter(|(_, kept)| !kept);
+        Ok((matched, lost.map(|(folder, _)| folder).collect()))
     }
 }
 

@@ -309,6 +309,12 @@ pub fn nanoseconds(time: Timestamp) -> i64 {
     time.0.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }
 
+/// Returns which of `shards` tasks has what this hash is of.
+pub(crate) fn shard_of(hash: &[u8], shards: u32) -> u32 {
+    let head = hash.first_chunk().copied().unwrap_or_default();
+    (u64::from_be_bytes(head) % u64::from(shards.max(1))) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

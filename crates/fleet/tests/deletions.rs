@@ -37,6 +37,20 @@ fn run(at: &Path, rules: &str) -> Vec<Status> {
     })
 }
 
+/// Runs one job from a folder, with a fault at the target. Returns what failed.
+fn failures(at: &Path, from: &str, on_target: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let failures = runtime.block_on(async {
+        let (source, _) = tree(&at.join(from), "");
+        let (target, _) = tree(at, on_target);
+        let (crew, store) = worker_of(job(), (&source, &target), scratch.path()).await;
+        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+        Reader::default().failures(&store).await.unwrap()
+    });
+    failures.keys().map(ToString::to_string).collect()
+}
+
 /// Makes a source with `d/f` and `e`, and a target that has more.
 fn fill(at: &Path) {
     fs::create_dir_all(at.join("src/d")).unwrap();
@@ -80,17 +94,7 @@ fn a_folder_that_holds_the_source_is_not_removed() {
     let at = folder.path();
     fs::create_dir_all(at.join("dst/only/there/src")).unwrap();
     fs::write(at.join("dst/only/there/src/f"), "the source").unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let scratch = tempfile::tempdir().unwrap();
-    let failures = runtime.block_on(async {
-        let (source, _) = tree(&at.join("dst/only/there/src"), "");
-        let (target, _) = tree(at, "");
-        let (crew, store) = worker_of(job(), (&source, &target), scratch.path()).await;
-        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
-        Reader::default().failures(&store).await.unwrap()
-    });
-    let failures: Vec<String> = failures.keys().map(ToString::to_string).collect();
-    assert_eq!(failures, ["only"]);
+    assert_eq!(failures(at, "dst/only/there/src", ""), ["only"]);
     let left = fs::read_to_string(at.join("dst/only/there/src/f")).unwrap();
     assert_eq!(left, "the source");
 }
@@ -196,16 +200,6 @@ fn a_read_only_volume_in_the_target_fails_alone() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     fill(at);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let scratch = tempfile::tempdir().unwrap();
-    let failures = runtime.block_on(async {
-        let (source, _) = tree(&at.join("src"), "");
-        let (target, _) = tree(at, "make_dir:path=dst/d,kind=read_only");
-        let (crew, store) = worker_of(job(), (&source, &target), scratch.path()).await;
-        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
-        Reader::default().failures(&store).await.unwrap()
-    });
-    let failures: Vec<String> = failures.keys().map(ToString::to_string).collect();
-    assert_eq!(failures, ["d"]);
+    assert_eq!(failures(at, "src", "make_dir:path=dst/d,kind=read_only"), ["d"]);
     assert_eq!(fs::read_to_string(at.join("dst/e")).unwrap(), "e");
 }

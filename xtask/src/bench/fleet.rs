@@ -6,9 +6,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,8 +18,9 @@ use ropeway_lab::report::Median;
 use ropeway_peers::{Instance, Remote, RopewayServe, Rsyncd, procfs};
 use tempfile::TempDir;
 
+use super::make_file;
 use super::tables::{self, machine_line};
-use crate::process::{check_interrupt, find_program, is_root, run as run_command, tail, wait};
+use crate::process::{check_interrupt, find_program, is_root, kill_group, run as run_command, tail, wait};
 use crate::workspace::Workspace;
 
 const USER: &str = "ann";
@@ -250,21 +251,6 @@ fn make_tree(root: &Path, files: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes one file of random bytes.
-fn make_file(path: &Path, bytes: u64) -> Result<()> {
-    let mut file = fs::File::create(path)?;
-    let mut content = vec![0; FILE_BYTES];
-    let mut left = bytes;
-    while left > 0 {
-        fastrand::Rng::with_seed(left).fill(&mut content);
-        let length = left.min(FILE_BYTES as u64);
-        file.write_all(&content[..length as usize])?;
-        left -= length;
-        check_interrupt()?;
-    }
-    file.sync_all().context("the large file cannot be written")
-}
-
 impl Ground {
     fn new(ropeway: PathBuf, workers: u8, below: Option<&Path>) -> Result<Self> {
         let place = tempfile::Builder::new()
@@ -393,7 +379,7 @@ impl Ground {
         let log = self.folder(&format!("log.{log}"));
         let out = fs::File::create(&log)?;
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         Ok((command.spawn()?, log))
     }
 
@@ -416,10 +402,7 @@ struct Running(Vec<(Child, PathBuf)>);
 impl Drop for Running {
     fn drop(&mut self) {
         for (child, _) in &mut self.0 {
-            if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
-            let _ = child.wait();
+            let _ = kill_group(child);
         }
     }
 }

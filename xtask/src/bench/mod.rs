@@ -21,10 +21,12 @@ mod trace;
 mod wan;
 
 use std::fs;
+use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::process::catch_interrupts;
+use crate::process::{catch_interrupts, check_interrupt};
 use crate::workspace::Workspace;
 
 /// The benchmarks.
@@ -84,4 +86,23 @@ pub(crate) fn run(workspace: &Workspace, task: &Task) -> Result<()> {
         Task::Neighbour(arguments) => neighbour::run(workspace, arguments),
         Task::Trace(arguments) => trace::run(workspace, arguments),
     }
+}
+
+/// Makes a file of random bytes, the same each time, and flushes it.
+///
+/// # Errors
+/// It cannot be written, or an interrupt came.
+fn make_file(path: &Path, bytes: u64) -> Result<()> {
+    const BLOCK: u64 = 1 << 20;
+    let mut file = fs::File::create(path)?;
+    let (mut block, mut random) = (vec![0; BLOCK as usize], fastrand::Rng::with_seed(bytes));
+    let mut left = bytes;
+    while left > 0 {
+        check_interrupt()?;
+        random.fill(&mut block);
+        let length = left.min(BLOCK);
+        file.write_all(&block[..length as usize])?;
+        left -= length;
+    }
+    file.sync_all().context("a file cannot be written")
 }

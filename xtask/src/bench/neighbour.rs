@@ -23,6 +23,7 @@ use ropeway_peers::{Remote, Share, Smbd, procfs};
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use super::make_file;
 use super::tables::{self, machine_line};
 use crate::process::{check_interrupt, find_program, is_root, tail, wait};
 use crate::workspace::Workspace;
@@ -199,8 +200,8 @@ impl Ground {
         fs::create_dir(place.path().join("home"))?;
         let content = place.path().join("content");
         fs::create_dir_all(content.join("folder"))?;
-        make_file(&content.join("folder/copied"), copied_mib)?;
-        make_file(&content.join("read"), READ_MIB)?;
+        make_file(&content.join("folder/copied"), (copied_mib * MIB) as u64)?;
+        make_file(&content.join("read"), (READ_MIB * MIB) as u64)?;
         let served = place.path().join("disk");
         fs::create_dir(&served)?;
         let disk = MountedDisk::start(&content, &served, DISK).context("the disk cannot be mounted")?;
@@ -348,19 +349,6 @@ impl Drop for Neighbour {
         drop(self.stdin.take());
         _ = self.child.wait();
     }
-}
-
-/// Writes a file of random bytes.
-fn make_file(path: &Path, mib: usize) -> Result<()> {
-    use std::io::Write as _;
-    let mut file = fs::File::create(path)?;
-    let (mut block, mut random) = (vec![0; MIB], fastrand::Rng::with_seed(mib as u64));
-    for _ in 0..mib {
-        random.fill(&mut block);
-        file.write_all(&block)?;
-    }
-    file.sync_all()?;
-    Ok(())
 }
 
 fn section(rows: &[(Tool, Vec<Run>)], copied_mib: usize) -> String {

@@ -16,7 +16,7 @@ use crate::catalog::{Block, Record, SegmentId, State, encode};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::files::is_of_ropeway;
-use crate::task::NameRange;
+use crate::task::{NameRange, shard_of};
 use crate::worker::Worker;
 
 /// Entries that are asked for at once.
@@ -135,11 +135,7 @@ impl Crew {
         self.empty_graves(claim).await?;
         self.look_what_is_done().await?;
         let mut late = Late::new(claim, round);
-        let segments = self.store.segments(None).await?;
-        if let Some(task) = self.state.lock().replay.with_missing_segments(&segments) {
-            return Err(Error::Damaged(format!("segments of {task}")));
-        }
-        for segment in segments {
+        for segment in self.whole_segments().await? {
             if self.is_stopped() {
                 return Err(Error::Stopped);
             }
@@ -173,7 +169,7 @@ impl Crew {
 
     /// Removes nodes of one folder that the source still does not have.
     async fn delete_some(&self, late: &mut Late, paths: &[RelPath]) -> Result<()> {
-        self.check_source().await?;
+        let lost = self.examine_source().await?;
         let Some(folder) = paths.first().and_then(RelPath::parent) else {
             return Ok(());
         };
@@ -181,8 +177,9 @@ impl Crew {
             .map(|name| self.target_key(&name))
             .collect();
         let mut records = Vec::new();
-        let without = match self.is_lost(&folder).await? {
-            Some(reason) => Err(reason),
+        let lost = lost.iter().find(|lost| folder.strip_prefix(lost).is_some());
+        let without = match lost {
+            Some(lost) => Err(all_gone(lost)),
             None => self.without_source(&folder, wanted).await?,
         };
         match without {
@@ -253,20 +250,6 @@ impl Crew {
             .filter(|(_, found)| absent(found))
             .map(|(path, _)| path)
             .collect())
-    }
-
-    /// Returns why nothing in a folder is deleted: all that was sampled of it, or of one above, is gone. That may be
-    /// a volume that is not mounted.
-    async fn is_lost(&self, folder: &RelPath) -> Result<Option<String>> {
-        let mark = self.state.lock().job.as_ref().map(|job| job.mark.clone());
-        let lost = mark.unwrap_or_default().lost(&*self.ends.source).await;
-        let lost = lost.map_err(Error::source)?;
-        let above = lost.iter().find(|lost| folder.strip_prefix(lost).is_some());
-        Ok(above.map(|lost| {
-            format!(
-                "all that `submit` saw in {lost} is gone, so nothing is deleted there: is a volume not mounted? if not, submit again"
-            )
-        }))
     }
 
     async fn delete_each(
@@ -473,9 +456,14 @@ fn mounted_at(path: &RelPath) -> String {
     format!("something is mounted at {path}")
 }
 
+/// Why nothing in a folder is deleted. It may be a volume that is not mounted.
+fn all_gone(folder: &RelPath) -> String {
+    format!(
+        "all that `submit` saw in {folder} is gone, so nothing is deleted there: is a volume not mounted? if not, submit again"
+    )
+}
+
 /// Returns which of `shards` tasks removes a node.
 fn owner_of(path: &RelPath, shards: u32) -> u32 {
-    let hash = blake3::hash(path.as_bytes());
-    let head = hash.as_bytes().first_chunk().copied().unwrap_or_default();
-    (u64::from_le_bytes(head) % u64::from(shards.max(1))) as u32
+    shard_of(blake3::hash(path.as_bytes()).as_bytes(), shards)
 }

@@ -58,13 +58,18 @@ fn is_removed(kind: ErrorKind, round: u32) -> bool {
 }
 
 impl Crew {
+    /// Returns all segments of the catalog, if none of a task that is done is missing.
+    pub(super) async fn whole_segments(&self) -> Result<Vec<SegmentId>> {
+        let segments = self.store.segments(None).await?;
+        match self.state.lock().replay.with_missing_segments(&segments) {
+            Some(task) => Err(Error::Damaged(format!("segments of {task}"))),
+            None => Ok(segments),
+        }
+    }
+
     /// Calls `each` for every record of the catalog, with the claim that published it.
     pub(super) async fn each_record(&self, mut each: impl FnMut(ClaimId, Record)) -> Result<()> {
-        let segments = self.store.segments(None).await?;
-        if let Some(task) = self.state.lock().replay.with_missing_segments(&segments) {
-            return Err(Error::Damaged(format!("segments of {task}")));
-        }
-        for segment in segments {
+        for segment in self.whole_segments().await? {
             for block in self.store.segment(segment).await? {
                 if let Block::Records(records) = block {
                     records.into_iter().for_each(|record| each(segment.claim, record));

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use ropeway_vfs::{Clock, ErrorKind, Verdict};
+use ropeway_vfs::{Clock, ErrorKind, RelPath, Verdict};
 
 use crate::catalog::{Replay, SegmentId};
 use crate::claim::{ClaimId, Epoch};
@@ -316,12 +316,16 @@ impl Crew {
     /// Checks that the source is still there, before a task is reported as done: one that was
     /// unmounted looks empty.
     async fn check_source(&self) -> Result<()> {
+        self.examine_source().await.map(drop)
+    }
+
+    /// Does the same. Returns the folders that lost all that `submit` saw in them.
+    async fn examine_source(&self) -> Result<Vec<RelPath>> {
         let mark = self.state.lock().job.as_ref().map(|job| job.mark.clone());
-        let source = &self.ends.source;
-        let matched = mark.unwrap_or_default().compare(&**source).await;
-        let matched = matched.map_err(Error::source)?;
+        let examined = mark.unwrap_or_default().examine(&*self.ends.source).await;
+        let (matched, lost) = examined.map_err(Error::source)?;
         match matched.may_go_on() {
-            true => Ok(()),
+            true => Ok(lost),
             false => Err(Error::OtherSource(matched)),
         }
     }
@@ -375,22 +379,14 @@ impl Crew {
 
     async fn run(&self, message: &Message) -> Result<()> {
         self.store.begin(message.claim).await?;
+        let (claim, round) = (message.claim, message.task.round);
         match &message.task.work {
-            Work::Folder { .. } => self.run_folder(&message.task, message.claim).await,
-            Work::Part(part) => self.run_part(message.claim, part.clone()).await,
-            Work::Join { shard, shards } => {
-                let (claim, round) = (message.claim, message.task.round);
-                self.run_join((claim, round), (*shard, *shards)).await
-            }
-            Work::Links { shard, shards } => {
-                let (claim, round) = (message.claim, message.task.round);
-                self.run_links((claim, round), (*shard, *shards)).await
-            }
-            Work::Delete { shard, shards } => {
-                let (claim, round) = (message.claim, message.task.round);
-                self.run_deletions((claim, round), (*shard, *shards)).await
-            }
-            Work::FolderTimes => self.run_folder_times(message.claim, message.task.round).await,
+            Work::Folder { .. } => self.run_folder(&message.task, claim).await,
+            Work::Part(part) => self.run_part(claim, part.clone()).await,
+            Work::Join { shard, shards } => self.run_join((claim, round), (*shard, *shards)).await,
+            Work::Links { shard, shards } => self.run_links((claim, round), (*shard, *shards)).await,
+            Work::Delete { shard, shards } => self.run_deletions((claim, round), (*shard, *shards)).await,
+            Work::FolderTimes => self.run_folder_times(claim, round).await,
         }
     }
 

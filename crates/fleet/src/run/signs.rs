@@ -43,8 +43,9 @@ impl Crew {
                 next_beat = self.clock.now() + next;
             }
             let living = self.look_at_others(&mut lives).await;
-            let look = match self.state.lock().message {
-                Some(_) => self.options.poll / LOOKS_PER_POLL * living.div_ceil(LOOKERS).max(1),
+            let is_working = self.state.lock().message.is_some();
+            let look = match living.filter(|_| is_working) {
+                Some(living) => self.options.poll / LOOKS_PER_POLL * living.div_ceil(LOOKERS),
                 None => pause,
             };
             let next_look = self.clock.now() + look;
@@ -53,11 +54,11 @@ impl Crew {
     }
 
     /// Looks how many workers are idle without a task for them, and how many share a limit of the rate. Returns how
-    /// many are alive.
-    async fn look_at_others(&self, lives: &mut Leases<WorkerId>) -> u32 {
+    /// many are alive, with this one; `None` if that cannot be read.
+    async fn look_at_others(&self, lives: &mut Leases<WorkerId>) -> Option<u32> {
         let own = self.store.worker();
         let Ok(beats) = self.store.beats().await else {
-            return u32::MAX / 2;
+            return None;
         };
         let now = self.clock.now();
         let (mut idle, mut working) = (0_usize, 0_usize);
@@ -82,7 +83,7 @@ impl Crew {
             false => 0,
         };
         self.idle.store(ways, Ordering::Release);
-        u32::try_from(idle + working + 1).unwrap_or(u32::MAX / 2)
+        u32::try_from(idle + working + 1).ok()
     }
 
     /// Returns how many tasks have no claim yet.
