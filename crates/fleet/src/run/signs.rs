@@ -26,6 +26,7 @@ impl Crew {
         let pause = self.options.lease / BEATS_PER_LEASE;
         let mut lives = Leases::new(self.options.lease);
         let mut next_beat = self.clock.now();
+        let (mut next_look, mut was_working) = (next_beat, false);
         loop {
             if self.clock.now() >= next_beat {
                 // A catalog that cannot be written to stops the work; there is nobody to tell.
@@ -42,14 +43,22 @@ impl Crew {
                 }
                 next_beat = self.clock.now() + next;
             }
-            let living = self.look_at_others(&mut lives).await;
             let is_working = self.state.lock().message.is_some();
-            let look = match living.filter(|_| is_working) {
-                Some(living) => self.options.poll / LOOKS_PER_POLL * living.div_ceil(LOOKERS),
-                None => pause,
-            };
-            let next_look = self.clock.now() + look;
-            self.clock.sleep_until(next_look.min(next_beat)).await;
+            let often = self.options.poll / LOOKS_PER_POLL;
+            // One that has just got a task looks at once.
+            if self.clock.now() >= next_look || (is_working && !was_working) {
+                let living = self.look_at_others(&mut lives).await;
+                let look = match living.filter(|_| is_working) {
+                    Some(living) => often * living.div_ceil(LOOKERS),
+                    None => pause,
+                };
+                next_look = self.clock.now() + look;
+            }
+            was_working = is_working;
+            let next_turn = self.clock.now() + often;
+            self.clock
+                .sleep_until(next_turn.min(next_look).min(next_beat))
+                .await;
         }
     }
 

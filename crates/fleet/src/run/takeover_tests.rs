@@ -1,8 +1,9 @@
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::{Clock, RelPath, Tree};
 
@@ -125,6 +126,35 @@ fn a_segment_that_is_missing_is_noticed() {
         let worked = crew(&world, 2, Arc::clone(&world.target) as _).work().await;
         assert!(matches!(worked, Err(Error::Damaged(_))), "{worked:?}");
     });
+}
+
+/// A worker has no task yet when it starts. It looked at the others again only after a quarter of the lease.
+#[test]
+fn a_worker_that_has_just_got_its_task_gives_work_to_an_idle_one_within_seconds() {
+    let world = World::new();
+    for number in 0..400 {
+        let file = path(&format!("f{number:03}"));
+        world.source.insert_file(&file, b"content").unwrap();
+    }
+    // One worker alone needs 6 s. It gets its task after its first sign of life.
+    let slow = world.faulty(
+        &world.target,
+        "write:contains=stage,delay=15ms;make_dir:contains=claims,delay=50ms;list:contains=tasks,delay=50ms",
+    );
+    let (one, other) = (crew(&world, 1, Arc::clone(&slow) as _), crew(&world, 2, slow));
+    simulate(&world.clock, async {
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        one.store.create(&job).await.unwrap();
+        let (first, second) = join(one.work(), other.work()).await;
+        assert_eq!(
+            (first.unwrap(), second.unwrap()),
+            (Ended::Complete, Ended::Complete)
+        );
+    });
+    for worker in [&one, &other] {
+        let files = worker.counters.files.load(Ordering::Relaxed);
+        assert!(files > 100, "{files}");
+    }
 }
 
 /// It waited for ever: what it knew of the first task was right, and the lists were empty.
