@@ -302,7 +302,7 @@ fn format(workspace: &Workspace) -> Result<Outcome> {
 fn clippy(workspace: &Workspace) -> Result<Outcome> {
     // All tests with every feature: linting them needs no library. Then what is built by default, and what is
     // built without SMB 1 and Kerberos, whose tests say so.
-    let all = "--features=ropeway-cli/kerberos,ropeway-cli/otel,ropeway-smb-server/fuzzing";
+    let all = "--features=ropeway-cli/kerberos,ropeway-cli/otel,ropeway-cli/nats,ropeway-smb-server/fuzzing";
     let selections: [&[&str]; 3] = [
         &["--workspace", "--all-targets", all],
         &["--workspace", "--lib", "--bins"],

@@ -27,6 +27,8 @@ const PYTHON: [&str; 4] = [
     "pytest==9.0.2",
     "pytest-mock==3.17.0",
 ];
+/// The server of NATS, as the argument of `go install`, and the name of its program.
+const NATS_SERVER: (&str, &str) = ("github.com/nats-io/nats-server/v2@v2.15.2", "nats-server");
 /// Go's client, whose own tests run.
 const GO_SMB2: &str = "github.com/hirochachacha/go-smb2@v1.1.0";
 
@@ -47,6 +49,9 @@ pub(crate) fn install(workspace: &Workspace) -> Vec<String> {
     }
     if let Err(error) = rclone(&folder) {
         left_out.push(format!("rclone 1.75: {error:#}: interop of the server"));
+    }
+    if let Err(error) = nats_server(&folder) {
+        left_out.push(format!("{}: {error:#}: a fleet with NATS", NATS_SERVER.0));
     }
     left_out
 }
@@ -144,12 +149,24 @@ fn rclone_built(folder: &Path) -> Result<()> {
 }
 
 fn rclone_from_source(folder: &Path) -> Result<()> {
+    go_install(folder, RCLONE_SOURCE)
+}
+
+fn nats_server(folder: &Path) -> Result<()> {
+    match folder.join("bin").join(NATS_SERVER.1).is_file() {
+        true => Ok(()),
+        false => go_install(folder, NATS_SERVER.0),
+    }
+}
+
+/// Builds a program of a Go module.
+fn go_install(folder: &Path, module: &str) -> Result<()> {
     let go = find_program("go").context("there is no Go to build it with")?;
     let folder = fs::create_dir_all(folder).and_then(|()| folder.canonicalize())?;
     let build = folder.join("go");
     let mut install = Command::new(go);
     install
-        .args(["install", "-trimpath", "-ldflags=-s -w", RCLONE_SOURCE])
+        .args(["install", "-trimpath", "-ldflags=-s -w", module])
         .env("GOBIN", folder.join("bin"));
     run_go(install, &build)
 }

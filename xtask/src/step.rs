@@ -79,10 +79,26 @@ pub(crate) fn example(workspace: &Workspace, name: &str) -> Result<PathBuf> {
 /// # Errors
 /// There is no such file, or the build fails.
 pub(crate) fn shipped(workspace: &Workspace, chosen: Option<&Path>) -> Result<PathBuf> {
+    shipped_with(workspace, chosen, &[])
+}
+
+/// Does the same; a new build gets these features too (`ropeway-cli/nats`).
+///
+/// # Errors
+/// As [`shipped`].
+pub(crate) fn shipped_with(
+    workspace: &Workspace,
+    chosen: Option<&Path>,
+    features: &[&str],
+) -> Result<PathBuf> {
     if chosen.is_some() {
         return ropeway(workspace, chosen);
     }
-    run_command(&mut workspace.cargo(["build", "--profile", "dist", "--bin", "ropeway"]))?;
+    let mut build = workspace.cargo(["build", "--profile", "dist", "--bin", "ropeway"]);
+    if !features.is_empty() {
+        build.arg(format!("--features={}", features.join(",")));
+    }
+    run_command(&mut build)?;
     Ok(workspace.target().join("dist/ropeway"))
 }
 

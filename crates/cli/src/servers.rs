@@ -34,9 +34,13 @@ pub(crate) struct Servers {
     login_options: LoginOptions,
     acls: bool,
     connected: Mutex<Connected>,
+    /// Logins that were used, so that a further connection asks for no password.
+    logins: Logins,
     #[cfg(feature = "smb1")]
     smb1: smb1::Smb1Servers,
 }
+
+type Logins = Arc<parking_lot::Mutex<HashMap<Server, ChosenLogin>>>;
 
 /// Clients and shares that are connected. It is locked while connecting, so a second URL of the
 /// same server waits for the first.
@@ -61,9 +65,20 @@ impl Servers {
             login_options: LoginOptions::of(args),
             acls: args.acls,
             connected: Mutex::default(),
+            logins: Logins::default(),
             #[cfg(feature = "smb1")]
             smb1: smb1::Smb1Servers::new(args),
         })
+    }
+
+    /// Prepares for connections of their own to the same servers, with the same logins.
+    ///
+    /// # Errors
+    /// The flags contradict each other.
+    pub(crate) fn apart(&self, args: &ShareArgs) -> Result<Self, Failure> {
+        let mut apart = Self::new(args)?;
+        apart.logins = Arc::clone(&self.logins);
+        Ok(apart)
     }
 
     /// Opens several connections at the start, as many as the line or `--channels` asks for,
@@ -92,6 +107,7 @@ impl Servers {
             },
             acls: false,
             connected: Mutex::default(),
+            logins: Logins::default(),
             #[cfg(feature = "smb1")]
             smb1: smb1::Smb1Servers::none(),
         }
@@ -274,22 +290,29 @@ impl Servers {
         if let Some(client) = connected.clients.get(server) {
             return Ok(client.clone());
         }
-        let secrets = match &mut connected.secrets {
-            Some(secrets) => secrets,
-            empty => {
-                let environment = |name: &str| std::env::var_os(name);
-                let secrets = Secrets::load(&self.login_options, &environment);
-                empty.insert(secrets.map_err(ServerError::Reported)?.hashed())
+        let known = self.logins.lock().get(server).cloned();
+        let chosen = match known {
+            Some(known) => known,
+            None => {
+                let secrets = match &mut connected.secrets {
+                    Some(secrets) => secrets,
+                    empty => {
+                        let environment = |name: &str| std::env::var_os(name);
+                        let secrets = Secrets::load(&self.login_options, &environment);
+                        empty.insert(secrets.map_err(ServerError::Reported)?.hashed())
+                    }
+                };
+                secrets.login(server).map_err(ServerError::Reported)?
             }
         };
-        let chosen = secrets.login(server).map_err(ServerError::Reported)?;
         let mut options = self.options.clone();
         if chosen.source == Source::Keyring {
             // The password was stored for this host only.
             options.dfs = DfsHosts::Own;
         }
-        let client = connect(server, chosen, options).await;
+        let client = connect(server, chosen.clone(), options).await;
         let client = client.map_err(ServerError::Reported)?;
+        self.logins.lock().insert(server.clone(), chosen);
         connected.clients.insert(server.clone(), client.clone());
         Ok(client)
     }

@@ -38,6 +38,9 @@ pub enum Error {
     /// The job was resumed as often as it may be.
     #[error("the job was resumed {0} times already")]
     Resumed(usize),
+    /// The queue does not answer, or refuses.
+    #[error("queue: {0}")]
+    Queue(String),
     /// The worker was asked to stop.
     #[error("interrupted")]
     Stopped,
@@ -55,6 +58,11 @@ impl Error {
     /// Makes an error of the source.
     pub fn source(error: ropeway_vfs::Error) -> Self {
         Self::End(EndError::on_source(error))
+    }
+
+    /// Makes an error of a queue.
+    pub fn queue(reason: impl Into<String>) -> Self {
+        Self::Queue(reason.into())
     }
 
     /// Whether only this claim is over, and not the work of this worker.

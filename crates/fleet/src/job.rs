@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The file `job` of a catalog. It holds no secrets: each worker has its own credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,18 @@ pub struct JobFile {
     /// Rate or timetable in the syntax of `--bwlimit` for all workers together.
     #[serde(default)]
     pub bwlimit: Option<String>,
+    /// The server that hands out tasks; without one the catalog does.
+    #[serde(default)]
+    pub queue: Option<QueueServer>,
+}
+
+/// A server that hands out tasks. It names no credentials: each worker has its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueServer {
+    /// `nats://host:port`, several with commas.
+    pub servers: String,
+    /// Copies of each message in a cluster.
+    pub replicas: usize,
 }
 
 /// What decides under which names nodes are copied, and which are one. All workers of a job must
@@ -69,7 +81,14 @@ impl JobFile {
             rules: None,
             delete: false,
             bwlimit: None,
+            queue: None,
         }
+    }
+
+    /// Lets a server hand out the tasks.
+    #[must_use]
+    pub fn with_queue(self, queue: Option<QueueServer>) -> Self {
+        Self { queue, ..self }
     }
 
     /// Limits the rate of all workers together.
@@ -116,7 +135,7 @@ mod tests {
         assert_eq!(JobFile::decode(&job.encode()), Some(job.clone()));
         let other = String::from_utf8(job.encode())
             .unwrap()
-            .replace("\"version\": 3", "\"version\": 4");
+            .replace("\"version\": 4", "\"version\": 5");
         assert_eq!(JobFile::decode(other.as_bytes()), None);
     }
 }

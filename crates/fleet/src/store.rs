@@ -66,6 +66,18 @@ impl Store {
         }
     }
 
+    /// Uses the same catalog for the same process through another tree, such as a connection of its own.
+    #[must_use]
+    pub fn through(&self, tree: Arc<dyn Tree>) -> Self {
+        let temporary = self.root.join(&name("tmp"));
+        Self {
+            // Names that the other one does not use.
+            files: Files::new(tree, temporary, format!("{}-s", self.worker)),
+            root: self.root.clone(),
+            worker: self.worker,
+        }
+    }
+
     /// Returns the tree that holds catalog and target.
     pub fn tree(&self) -> &Arc<dyn Tree> {
         &self.files.tree

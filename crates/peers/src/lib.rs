@@ -1,6 +1,6 @@
 //! Servers and clients of other people, each a private instance: for tests, and for the laboratory.
 //!
-//! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon,
+//! [`Smbd`] is Samba's smbd, [`Kdc`] MIT's Kerberos server, [`Rsyncd`] an rsync daemon, [`Nats`] a server of NATS,
 //! [`RopewayServe`] a `ropeway serve`. [`ClosedPort`] and [`SilentPort`] behave like peers that are
 //! down or hang. [`Remote`] calls clients: smbclient, rclone, rsync. [`chromium`] prepares a browser. [`Recorder`] records
 //! what goes over a connection, and [`Dissection`] is what tshark reads in it.
@@ -27,6 +27,7 @@ mod client;
 mod error;
 mod instance;
 mod kdc;
+mod nats;
 mod port;
 pub mod procfs;
 mod recorder;
@@ -41,6 +42,7 @@ pub use client::{Remote, smbclient_get, smbclient_put};
 pub use error::PeerError;
 pub use instance::Instance;
 pub use kdc::{Kdc, KdcBuilder};
+pub use nats::Nats;
 pub use port::{ClosedPort, SilentPort};
 pub use procfs::program;
 pub use recorder::{Dissection, Recorder};

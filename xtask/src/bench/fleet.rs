@@ -2,7 +2,8 @@
 //!
 //! Each worker has a network namespace with a line of 100 Mbit/s each way (veth, tc-tbf(8)) to the namespace of
 //! the server. The source is a local folder that all of them see. Beside it runs fpsync of the same source to an
-//! rsync daemon: it starts its rsyncs in the same namespaces, by a program `ssh` that only enters one.
+//! rsync daemon: it starts its rsyncs in the same namespaces, by a program `ssh` that only enters one. With `--nats`
+//! tasks are also handed out by a server of NATS, beside the server of the data.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use ropeway_lab::report::Median;
-use ropeway_peers::{Instance, Remote, RopewayServe, Rsyncd, procfs};
+use ropeway_peers::{Instance, Nats, Remote, RopewayServe, Rsyncd, procfs};
 use tempfile::TempDir;
 
 use super::make_file;
@@ -57,10 +58,13 @@ pub(crate) struct Arguments {
     /// Rounds with the files; the large file is copied once
     #[arg(long, default_value_t = 3)]
     runs: u32,
+    /// Measure with NATS too; nats-server must be in PATH
+    #[arg(long)]
+    nats: bool,
     /// Folder for source and target: a file system with room for both
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Measure this build of ropeway
+    /// Measure this build of ropeway, with --nats one with the feature `nats`
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     /// Do not touch docs/benchmarks.md
@@ -72,6 +76,7 @@ pub(crate) struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tool {
     Fleet,
+    FleetNats,
     Fpsync,
 }
 
@@ -79,6 +84,7 @@ impl Tool {
     fn title(self) -> &'static str {
         match self {
             Self::Fleet => "ropeway fleet, `ropeway serve`",
+            Self::FleetNats => "ropeway fleet with NATS, `ropeway serve`",
             Self::Fpsync => "fpsync, rsync daemon",
         }
     }
@@ -175,6 +181,7 @@ struct Ground {
     ropeway: PathBuf,
     serve: Instance,
     rsyncd: Instance,
+    nats: Option<Instance>,
     place: TempDir,
     lines: Lines,
 }
@@ -192,15 +199,25 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         arguments.files > 0 && arguments.runs > 0 && least.is_some_and(|least| *least > 0) && most <= 64,
         "--files and --runs must be at least 1, and workers 1 to 64"
     );
-    let ropeway = crate::step::shipped(workspace, arguments.binary.as_deref())?;
-    let ground = Ground::new(ropeway, most, arguments.folder.as_deref())?;
+    let features: &[&str] = if arguments.nats {
+        &["ropeway-cli/nats"]
+    } else {
+        &[]
+    };
+    let ropeway = crate::step::shipped_with(workspace, arguments.binary.as_deref(), features)?;
+    let ground = Ground::new(ropeway, (most, arguments.nats), arguments.folder.as_deref())?;
+    let queues = match arguments.nats {
+        true => vec![Tool::Fleet, Tool::FleetNats],
+        false => vec![Tool::Fleet],
+    };
+    let all: Vec<Tool> = queues.iter().copied().chain([Tool::Fpsync]).collect();
     let mut rows = Vec::new();
     make_tree(&ground.folder("files"), arguments.files)?;
     let bytes = u64::from(arguments.files) * FILE_BYTES as u64;
     for round in 0..arguments.runs {
         for workers in &arguments.workers {
-            let mut tools = [Tool::Fleet, Tool::Fpsync];
-            tools.rotate_left(round as usize % 2);
+            let mut tools = all.clone();
+            tools.rotate_left(round as usize % all.len());
             for tool in tools {
                 let seconds = ground.measure(tool, "files", (*workers, bytes))?;
                 note(&mut rows, (tool, "files", *workers), seconds);
@@ -212,8 +229,10 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         let bytes = arguments.large * 1_000_000_000;
         make_file(&ground.folder("large").join("large"), bytes)?;
         for workers in &arguments.large_workers {
-            let seconds = ground.measure(Tool::Fleet, "large", (*workers, bytes))?;
-            note(&mut rows, (Tool::Fleet, "large", *workers), seconds);
+            for tool in &queues {
+                let seconds = ground.measure(*tool, "large", (*workers, bytes))?;
+                note(&mut rows, (*tool, "large", *workers), seconds);
+            }
         }
     }
     let text = section(&rows, arguments);
@@ -252,7 +271,7 @@ fn make_tree(root: &Path, files: u32) -> Result<()> {
 }
 
 impl Ground {
-    fn new(ropeway: PathBuf, workers: u8, below: Option<&Path>) -> Result<Self> {
+    fn new(ropeway: PathBuf, (workers, nats): (u8, bool), below: Option<&Path>) -> Result<Self> {
         let place = tempfile::Builder::new()
             .prefix("ropeway-bench-fleet-")
             .tempdir_in(below.unwrap_or(&std::env::temp_dir()))?;
@@ -268,6 +287,9 @@ impl Ground {
             .in_namespace(far())
             .start()?;
         let rsyncd = Rsyncd::new().module(SHARE, &served).in_namespace(far()).start()?;
+        let nats = nats
+            .then(|| Nats::new().in_namespace(far()).below(place.path()).start())
+            .transpose()?;
         // fpsync calls `ssh OPTIONS WORKER COMMAND`.
         let ssh = place.path().join("bin/ssh");
         fs::write(
@@ -279,6 +301,7 @@ impl Ground {
             ropeway,
             serve,
             rsyncd,
+            nats,
             place,
             lines,
         })
@@ -297,7 +320,8 @@ impl Ground {
         let floor = bytes * 8 / (MBIT * 1_000_000) / u64::from(workers);
         let limit = Duration::from_secs(TIMES_MAX * floor + 60);
         let seconds = match tool {
-            Tool::Fleet => self.fleet(&source, workers, limit)?,
+            Tool::Fleet => self.fleet(&source, None, (workers, limit))?,
+            Tool::FleetNats => self.fleet(&source, self.nats.as_ref(), (workers, limit))?,
             Tool::Fpsync => self.fpsync(&source, workers, limit)?,
         };
         let served = self.folder("served");
@@ -310,7 +334,7 @@ impl Ground {
         Ok(seconds)
     }
 
-    fn fleet(&self, source: &Path, workers: u8, limit: Duration) -> Result<f64> {
+    fn fleet(&self, source: &Path, nats: Option<&Instance>, (workers, limit): (u8, Duration)) -> Result<f64> {
         let home = self.folder("home");
         let remote = Remote {
             address: self.serve.address(),
@@ -329,6 +353,7 @@ impl Ground {
         };
         let mut submit = command(&["submit"]);
         submit.arg(source).arg(&target);
+        submit.args(nats.map(|nats| format!("--queue=nats://{}", nats.address())));
         let begun = Instant::now();
         let submitted = self.start(0, &submit, "submit")?;
         self.finish(vec![submitted], limit)?;
@@ -469,6 +494,7 @@ mod tests {
             large: 20,
             large_workers: vec![],
             runs: 1,
+            nats: false,
             folder: None,
             binary: None,
             no_write: true,

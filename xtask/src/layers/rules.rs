@@ -4,7 +4,7 @@
 //! pure         block < vfs < plan,  block < smb-wire < smb-proto < smb1,  names < plan, smb-wire
 //! mechanism    local  dirty(-> local)  smb-gss  tcp  smb-client(-> smb-gss, tcp)  smb1-client(-> smb-client, tcp)  smb-server(-> smb-gss, tcp)  smb1-server(-> smb-server)  cache  observe
 //! composition  copy  boost  write-back  mount
-//! product      peers  live  page(-> live)  otel(-> live)  lab(-> peers, live)  fleet  cli(-> lab, live, page, otel, fleet)
+//! product      peers  live  page(-> live)  otel(-> live)  lab(-> peers, live)  fleet  fleet-nats(-> fleet)  cli(-> lab, live, page, otel, fleet, fleet-nats)
 //! dev          sim  xtask   used by no other crate, except in its tests
 //! ```
 
@@ -98,7 +98,12 @@ const CRATES: &[(&str, Tier, &[&str])] = &[
     ("otel", Tier::Product, &["live"]),
     ("lab", Tier::Product, &["peers", "live"]),
     ("fleet", Tier::Product, &[]),
-    ("cli", Tier::Product, &["lab", "live", "page", "otel", "fleet"]),
+    ("fleet-nats", Tier::Product, &["fleet"]),
+    (
+        "cli",
+        Tier::Product,
+        &["lab", "live", "page", "otel", "fleet", "fleet-nats"],
+    ),
     ("sim", Tier::Dev, &[]),
     ("xtask", Tier::Dev, &[]),
 ];
@@ -116,6 +121,7 @@ const RESERVED: &[(&str, &[&str])] = &[
             "page",
             "lab",
             "fleet",
+            "fleet-nats",
             "cli",
             "xtask", // for its features only
         ],

@@ -35,7 +35,7 @@ const SLOWEST: usize = 20;
 /// Returns the selection of packages and features for every call of cargo that builds tests; another
 /// selection would build everything anew. It has the features whose libraries are installed.
 pub(crate) fn selection() -> Vec<String> {
-    let mut features = vec!["ropeway-smb-server/fuzzing"];
+    let mut features = vec!["ropeway-smb-server/fuzzing", "ropeway-cli/nats"];
     if tools::kerberos_links() {
         features.push("ropeway-cli/kerberos");
     }

@@ -63,6 +63,18 @@ pub(crate) struct FleetSubmitArgs {
     /// seconds; if one dies, after --lease.
     #[arg(long, value_name = "RATE", value_parser = values::bwlimit_text)]
     pub(crate) bwlimit: Option<String>,
+    /// Server of NATS that hands out the tasks, with JetStream: nats://HOST[:PORT] or tls://…, several with commas
+    ///
+    /// Without it the folder of the job does, which needs no service. What is done is recorded in that folder in
+    /// either case.
+    #[arg(long, value_name = "URL", value_parser = values::nats_servers)]
+    pub(crate) queue: Option<String>,
+    /// Copies of each message in a cluster of NATS servers, 1 to 5
+    #[arg(long, value_name = "N", requires = "queue", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) queue_replicas: u8,
+    /// Login at the server of NATS.
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
@@ -86,12 +98,32 @@ pub(crate) struct FleetWorkArgs {
     /// overwrite anything. All workers of a job should have the same.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) lease: Option<Duration>,
+    /// Login at the server of NATS.
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
     /// JSON Lines on standard output
     #[arg(long)]
     pub(crate) json: bool,
     /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
+}
+
+/// Login at a server of NATS. It is no part of the job: each worker has its own.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct NatsArgs {
+    /// File with credentials for NATS (JWT and nkey), as `nsc` writes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_credentials: Option<PathBuf>,
+    /// File with the seed of an nkey for NATS
+    #[arg(long, value_name = "FILE", conflicts_with = "nats_credentials")]
+    pub(crate) nats_nkey: Option<PathBuf>,
+    /// User for NATS; the password is in the variable ROPEWAY_NATS_PASSWORD
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["nats_credentials", "nats_nkey"])]
+    pub(crate) nats_user: Option<String>,
+    /// Certificates (PEM) of authorities for TLS to NATS, besides those of the system
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nats_ca: Option<PathBuf>,
 }
 
 /// `ropeway fleet status`.

@@ -48,7 +48,7 @@ pub(crate) use dirty::{DirtyArgs, DirtyBy, DirtyCommand, DirtyDrainArgs, DirtySh
 pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
 pub(crate) use fleet::{
-    FleetArgs, FleetCommand, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs, FleetWorkArgs,
+    FleetArgs, FleetCommand, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs, FleetWorkArgs, NatsArgs,
 };
 pub(crate) use http::HttpArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};
@@ -233,7 +233,7 @@ pub(crate) enum Command {
     /// process may die at any time. It is not finished: docs/fleet.md lists what can go wrong, and
     /// the command needs ROPEWAY_FLEET=unfinished.
     #[command(hide = true)]
-    Fleet(FleetArgs),
+    Fleet(Box<FleetArgs>),
     /// Create a tree, copy it, kill the copy halfway, resume, verify
     ///
     /// Creates a mixed tree in a new temporary folder, copies it with a second ropeway process,

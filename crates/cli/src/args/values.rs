@@ -394,6 +394,26 @@ pub(super) fn bwlimit_text(given: &str) -> Result<String, String> {
     bwlimit(given).map(|_| given.to_owned())
 }
 
+/// Checks a list of NATS servers: `nats://host:port` or `tls://host:port`. A login would be a secret in the job.
+pub(super) fn nats_servers(given: &str) -> Result<String, String> {
+    for server in given.split(',') {
+        let rest = server
+            .strip_prefix("nats://")
+            .or_else(|| server.strip_prefix("tls://"));
+        let Some(host) = rest.filter(|host| !host.is_empty()) else {
+            return Err(format!(
+                "{server:?} is no nats://HOST[:PORT] or tls://HOST[:PORT]"
+            ));
+        };
+        if host.contains('@') {
+            return Err(
+                "the job holds no secrets: use --nats-credentials, --nats-nkey or --nats-user".to_owned(),
+            );
+        }
+    }
+    Ok(given.to_owned())
+}
+
 /// Parses a rate or a timetable.
 pub(crate) fn bwlimit(given: &str) -> Result<Schedule, String> {
     Schedule::parse(given).map_err(text)

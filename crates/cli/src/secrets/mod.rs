@@ -67,6 +67,7 @@ impl LoginOptions {
 }
 
 /// A login and its origin, which decides the hint if the server refuses it.
+#[derive(Clone)]
 pub(crate) struct ChosenLogin {
     pub(crate) login: Login,
     pub(crate) source: Source,

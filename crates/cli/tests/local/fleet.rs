@@ -427,3 +427,45 @@ fn names_of_one_file_on_the_target_that_are_two_in_the_source_get_their_own_attr
     place.ropeway("fleet").args(["work", "dst"]).ok();
     Compare::ALL.check(&source, &target);
 }
+
+#[cfg(feature = "nats")]
+#[test]
+fn a_server_of_nats_hands_out_tasks_and_may_be_gone_when_work_has_begun() {
+    let mut nats = ropeway_peers::or_skip!(ropeway_peers::Nats::new().user("ann", "secret").start());
+    let place = Place::new();
+    small_files(&place.folder("src"), 300, 5);
+    let url = format!("--queue=nats://{}", nats.address());
+    let fleet = |arguments: &[&str]| place.ropeway("fleet").args(arguments);
+    let secret = |run: support::Run| run.env("ROPEWAY_NATS_PASSWORD", "secret");
+    let login = ["--nats-user", "ann"];
+    let refused = fleet(&[
+        "submit",
+        "src",
+        "dst",
+        &url.replace("nats://", "nats://ann:secret@"),
+    ])
+    .exits(1);
+    assert!(refused.mentions("--nats-user"), "{refused}");
+    secret(fleet(&["submit", "src", "dst", &url]).args(login)).ok();
+    let refused = fleet(&["work", "dst"]).exits(6);
+    assert!(refused.mentions("cannot use NATS"), "{refused}");
+    secret(fleet(&["work", "dst"]).args(login)).ok();
+    Compare::ALL.check(&place.join("src"), &place.join("dst"));
+    // The stream is removed with the job.
+    let streams = nats.folder().join("store/jetstream/$G/streams");
+    let left: Vec<_> = fs::read_dir(&streams).into_iter().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    small_files(&place.folder("src/more"), 3_000, 5);
+    secret(fleet(&["submit", "src", "dst", &url]).args(login)).ok();
+    let worker = secret(fleet(&["work", "dst", "--lease", "2s"]).args(login)).start();
+    let copied = place.join("dst/more");
+    let begun = Instant::now();
+    while !copied.exists() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    nats.kill();
+    worker.wait().assert_code(&[0]);
+    Compare::ALL.check(&place.join("src"), &place.join("dst"));
+    nothing_is_left(&place, ".ropeway-fleet-dst");
+}

@@ -45,4 +45,9 @@ pub trait Queue: Send + Sync {
 
     /// Gives the task back: another may take it at once.
     fn release<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<()>>;
+
+    /// Removes what a service keeps for the job, which is complete. If it is resumed, that is made again.
+    fn close(&self) -> Pending<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
 }

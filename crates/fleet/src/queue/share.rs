@@ -24,6 +24,15 @@ use crate::workers::{Activity, Beat, WorkerId};
 /// device may take a minute.
 const STRAGGLER_LEASES: u32 = 10;
 
+/// A task that may be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The task.
+    pub message: Message,
+    /// Whether its holder shows signs of life, but no progress.
+    pub is_straggler: bool,
+}
+
 /// The queue of one process.
 pub struct ShareQueue {
     store: Arc<Store>,
@@ -59,8 +68,11 @@ impl ShareQueue {
         }
     }
 
-    /// Finds a task that nobody works on.
-    async fn find(&self) -> Result<Option<Message>> {
+    /// Finds a task that nobody works on, or a straggler.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn find(&self) -> Result<Option<Found>> {
         let mut tasks = self.store.tasks().await?;
         if tasks.is_empty() {
             return Ok(None);
@@ -82,12 +94,18 @@ impl ShareQueue {
                 }
             };
             if free && let Some(message) = self.message(task, &claims).await? {
-                return Ok(Some(message));
+                return Ok(Some(Found {
+                    message,
+                    is_straggler: false,
+                }));
             }
         }
         for task in stragglers {
             if let Some(message) = self.message(task, &claims).await? {
-                return Ok(Some(message));
+                return Ok(Some(Found {
+                    message,
+                    is_straggler: true,
+                }));
             }
         }
         Ok(None)
@@ -148,7 +166,7 @@ impl Queue for ShareQueue {
     }
 
     fn take(&self) -> Pending<'_, Result<Option<Message>>> {
-        Box::pin(self.find())
+        Box::pin(async { Ok(self.find().await?.map(|found| found.message)) })
     }
 
     fn renew<'a>(&'a self, _: &'a Message) -> Pending<'a, Result<()>> {

@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::job::{EndRules, JobFile};
 use crate::pace::Pace;
 use crate::partition::WalkLimits;
+use crate::queue::share::Found;
 use crate::queue::{Message, Queue, ShareQueue};
 use crate::store::Store;
 use crate::task::{Task, Work};
@@ -92,6 +93,9 @@ pub struct Crew {
     pub ends: Ends,
     /// The catalog.
     pub store: Arc<Store>,
+    /// The catalog for signs of life, which must not wait behind data that is on its way: on a line, through a
+    /// connection of its own.
+    pub signs: Arc<Store>,
     /// Hands out tasks.
     pub queue: Arc<dyn Queue>,
     /// Copies files.
@@ -129,6 +133,8 @@ struct CrewState {
     message: Option<Message>,
     reason: Option<String>,
     has_left: bool,
+    /// Whether the queue did not answer when it was last asked for a task.
+    queue_fails: bool,
     beat: u64,
     /// Size of slices; `None` before the first.
     pace: Option<Pace>,
@@ -150,6 +156,7 @@ impl Crew {
             forgotten: ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, seed),
             ends,
             seed,
+            signs: Arc::clone(&store),
             store,
             queue,
             mover,
@@ -189,6 +196,9 @@ impl Crew {
         if let Ok(Ended::Complete) = ended {
             // What stays is small, and hidden in the catalog.
             let _ = self.store.sweep().await;
+            if let Err(error) = self.queue.close().await {
+                tracing::warn!(%error, "the queue keeps something of the job");
+            }
         }
         {
             let mut state = self.state.lock();
@@ -243,37 +253,44 @@ impl Crew {
     /// Takes one task and does it, or finds out that there is none.
     async fn turn(&self) -> Result<Option<Ended>> {
         self.check_ends().await?;
-        if let Some(message) = self.queue.take().await? {
-            self.has_task(&message).await;
-            let result = self.run(&message).await;
-            self.state.lock().message = None;
-            match result {
-                Ok(()) => self.queue.ack(&message).await?,
-                Err(error) => {
-                    let error = self.of_claim(message.claim, error).await;
-                    if !error.ends_claim_only() || error.must_wait() {
-                        // Another may go on at once. If this fails too, the lease ends.
-                        let _ = self.queue.release(&message).await;
-                    } else if self.store.is_done(message.claim.task).await? {
-                        self.store.forget(message.claim.task).await?;
-                        self.queue.ack(&message).await?;
-                    }
-                    return Err(error);
-                }
-            }
-            return Ok(None);
+        if let Some(message) = self.take().await? {
+            return self.do_task(&message).await.map(|()| None);
         }
         match self.plan().await? {
             Plan::Finished => return Ok(Some(Ended::Complete)),
             Plan::Make(tasks) => self.offer(&tasks).await?,
             Plan::Wait => {
-                if let Some(message) = self.forgotten.take().await? {
-                    self.queue.offer(&message.task, message.claim.epoch).await?;
+                match self.forgotten.find().await? {
+                    // Its holder is alive, so the queue would not hand it out.
+                    Some(found) if found.is_straggler => self.do_task(&found.message).await?,
+                    Some(Found { message, .. }) => {
+                        self.hand_out(&message.task, message.claim.epoch).await?;
+                        self.idles().await;
+                    }
+                    None => self.idles().await,
                 }
-                self.idles().await;
             }
         }
         Ok(None)
+    }
+
+    /// Does a task, and tells the queue.
+    async fn do_task(&self, message: &Message) -> Result<()> {
+        self.has_task(message).await;
+        let result = self.run(message).await;
+        self.state.lock().message = None;
+        let Err(error) = result else {
+            return self.ack(message).await;
+        };
+        let error = self.of_claim(message.claim, error).await;
+        if !error.ends_claim_only() || error.must_wait() {
+            // Another may go on at once. If this fails too, the lease ends.
+            let _ = self.queue.release(message).await;
+        } else if self.store.is_done(message.claim.task).await? {
+            self.store.forget(message.claim.task).await?;
+            self.ack(message).await?;
+        }
+        Err(error)
     }
 
     /// Returns why a task ended: if its claim was taken over, what was gone from the stage says only that.
@@ -372,9 +389,41 @@ impl Crew {
     async fn offer(&self, tasks: &[Task]) -> Result<()> {
         for task in tasks {
             self.store.birth(task).await?;
-            self.queue.offer(task, Epoch(1)).await?;
+            self.hand_out(task, Epoch(1)).await?;
         }
         Ok(())
+    }
+
+    /// Takes a task from the queue. While that does not answer, the catalog shows which tasks are free: it knows all of
+    /// them, and who is at work.
+    async fn take(&self) -> Result<Option<Message>> {
+        let taken = self.queue.take().await;
+        let fails = matches!(taken, Err(Error::Queue(_)));
+        let failed = std::mem::replace(&mut self.state.lock().queue_fails, fails);
+        match taken {
+            Err(Error::Queue(reason)) => {
+                if !failed {
+                    tracing::warn!(reason, "tasks are taken from the catalog until the queue answers");
+                }
+                self.forgotten.take().await
+            }
+            taken => {
+                if failed {
+                    tracing::info!("the queue answers again");
+                }
+                taken
+            }
+        }
+    }
+
+    /// Offers a task that the catalog knows. One that the queue does not take is found there.
+    async fn hand_out(&self, task: &Task, least: Epoch) -> Result<()> {
+        without_queue(self.queue.offer(task, least).await)
+    }
+
+    /// Tells the queue that a task is done, which the catalog knows.
+    async fn ack(&self, message: &Message) -> Result<()> {
+        without_queue(self.queue.ack(message).await)
     }
 
     async fn run(&self, message: &Message) -> Result<()> {
@@ -449,6 +498,17 @@ impl Crew {
                 Step::Ended => return Ok(()),
             }
         }
+    }
+}
+
+/// Goes on if only the queue failed.
+fn without_queue(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::Queue(reason)) => {
+            tracing::debug!(reason, "the queue is not told");
+            Ok(())
+        }
+        result => result,
     }
 }
 

@@ -66,7 +66,7 @@ impl Crew {
     /// many are alive, with this one; `None` if that cannot be read.
     async fn look_at_others(&self, lives: &mut Leases<WorkerId>) -> Option<u32> {
         let own = self.store.worker();
-        let Ok(beats) = self.store.beats().await else {
+        let Ok(beats) = self.signs.beats().await else {
             return None;
         };
         let now = self.clock.now();
@@ -97,8 +97,8 @@ impl Crew {
 
     /// Returns how many tasks have no claim yet.
     async fn free_tasks(&self) -> Result<usize> {
-        let tasks = self.store.tasks().await?;
-        let claims = self.store.claims().await?;
+        let tasks = self.signs.tasks().await?;
+        let claims = self.signs.claims().await?;
         Ok(tasks.iter().filter(|task| claims.last(**task).is_none()).count())
     }
 
@@ -150,6 +150,6 @@ impl Crew {
                 ..self.about.clone()
             }
         };
-        self.store.beat(&beat).await
+        self.signs.beat(&beat).await
     }
 }

@@ -1,6 +1,7 @@
 //! `ropeway fleet`: one copy by many machines.
 
 mod place;
+mod queue;
 mod scratch;
 mod show;
 mod submit;

@@ -80,6 +80,11 @@ impl Target {
         Err(Failure::usage(message).hint("choose a DST outside of SRC"))
     }
 
+    /// Whether further connections to the target can be made: it is a share of SMB 2 or 3.
+    pub(super) fn has_own_line(&self) -> bool {
+        matches!(&self.place, Place::Remote(url) if !url.server.is_smb1())
+    }
+
     /// Opens the tree of the target, and the jobs beside it.
     ///
     /// # Errors

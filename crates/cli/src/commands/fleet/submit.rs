@@ -1,14 +1,18 @@
 //! `ropeway fleet submit`.
 
-use ropeway_fleet::job::{EndRules, JobFile};
+use std::sync::Arc;
+
+use ropeway_copy::RuntimeClock;
+use ropeway_fleet::job::{EndRules, JobFile, QueueServer};
+use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
 use ropeway_fleet::status::{Progress, Reader};
 use ropeway_fleet::store::{Runs, Store};
-use ropeway_vfs::{End, ErrorKind, Kind};
+use ropeway_vfs::{Clock, End, ErrorKind, Kind};
 use serde_json::json;
 
-use super::failure;
 use super::place::{Target, opener, source_place};
+use super::{failure, queue};
 use crate::args::FleetSubmitArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
@@ -64,15 +68,23 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     if let Some(run) = before {
         refuse_open(&runs.store(run), &runs, &target).await?;
     }
+    let server = args.queue.clone().map(|servers| QueueServer {
+        servers,
+        replicas: usize::from(args.queue_replicas),
+    });
     let job = JobFile::new(source.to_string(), target.shown.clone())
         .of_ends(mark, rules)
         .with_deletions(args.delete)
-        .with_bwlimit(args.bwlimit.clone());
+        .with_bwlimit(args.bwlimit.clone())
+        .with_queue(server.clone());
     let token = fastrand::Rng::new().u64(..);
     let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
-    if submitted.is_none() {
+    let Some(store) = submitted else {
         let message = format!("another process has just made a job for {}", target.shown);
         return Err(Failure::new(code::REFUSED, message).hint("`ropeway fleet status DST` shows it"));
+    };
+    if server.is_some() {
+        prepare_queue(args, &job, store).await?;
     }
     let mut printer = Printer::new(args.json);
     printer.line(&format!("job {source} -> {}", target.shown));
@@ -85,6 +97,20 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     }
     printer.done();
     Ok(printer.finish())
+}
+
+/// Makes what a server needs for a new job. If that fails, the job stands; workers do the same when they start.
+async fn prepare_queue(args: &FleetSubmitArgs, job: &JobFile, store: Store) -> Result<(), Failure> {
+    let (store, clock): (_, Arc<dyn Clock>) = (Arc::new(store), Arc::new(RuntimeClock::new()));
+    let lease = WorkOptions::default().lease;
+    let opened = queue::open(job.queue.as_ref(), &args.nats, (&store, &clock), lease).await;
+    opened.map(drop).map_err(|failure| Failure {
+        message: format!(
+            "the job is made, but its queue does not work: {}",
+            failure.message
+        ),
+        ..failure
+    })
 }
 
 /// Refuses a new job while the last one is not complete. A complete one made the copy that the new

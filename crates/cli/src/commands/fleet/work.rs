@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropeway_copy::RuntimeClock;
-use ropeway_fleet::queue::ShareQueue;
 use ropeway_fleet::run::{Crew, Ended, Ends, EngineMover, WorkOptions};
 use ropeway_fleet::status::{Progress, Reader, Status};
 use ropeway_fleet::store::Store;
@@ -19,7 +18,7 @@ use serde_json::json;
 
 use super::place::{Target, opener, source_place};
 use super::scratch::Scratch;
-use super::{failure, no_job};
+use super::{failure, no_job, queue};
 use crate::args::FleetWorkArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
@@ -78,37 +77,37 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     let scratch = scratch_folder()?;
     let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
     let sharers: Arc<AtomicU64> = Arc::default();
-    let bwlimit = store.job().await.map_err(fail)?.and_then(|job| job.bwlimit);
-    let (limit, source) = limited(bwlimit.as_deref(), &sharers, &clock, source)?;
+    let job = store
+        .job()
+        .await
+        .map_err(fail)?
+        .ok_or_else(|| no_job(&target.shown))?;
+    let (limit, source) = limited(job.bwlimit.as_deref(), &sharers, &clock, source)?;
     let mover = EngineMover::new(
         Arc::clone(&source),
         Arc::clone(&tree),
         scratch.path().to_owned(),
         limit,
     );
-    let mut options = WorkOptions::default();
-    if let Some(lease) = args.lease {
-        options.lease = lease;
-        options.poll = options.poll.min(lease / POLLS_PER_LEASE);
-    }
+    let options = options(args);
     let store = Arc::new(store);
-    let seed = store.worker().0;
-    let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, seed);
+    let queue = queue::open(job.queue.as_ref(), &args.nats, (&store, &clock), options.lease).await?;
     let ends = Ends::new(source, tree, target.path.clone());
-    let mut crew = Crew::new(
-        ends,
-        (Arc::clone(&store), Arc::new(queue)),
-        Arc::new(mover),
-        clock,
-        options,
-    );
+    let mut crew = Crew::new(ends, (Arc::clone(&store), queue), Arc::new(mover), clock, options);
     crew.sharers = sharers;
+    let line = servers.apart(&args.share)?;
+    if target.has_own_line() {
+        let (tree, _) = target.open_for(&line, both_local).await?;
+        crew.signs = Arc::new(store.through(tree));
+    }
     let crew = crew.about(Beat {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         process: std::process::id(),
         ..Beat::default()
     });
-    let ended = until_done(&crew, &mut signals).await.map_err(fail)?;
+    let ended = until_done(&crew, &mut signals).await;
+    line.log_off().await;
+    let ended = ended.map_err(fail)?;
     if ended == Ended::Stopped {
         return Err(
             Failure::new(code::INTERRUPTED, "this worker stopped; the job is not complete").hint(format!(
@@ -119,6 +118,15 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
     }
     let status = reader.status(&store).await.map_err(fail)?.unwrap_or(status);
     Ok(report(args, &crew, &store, &status))
+}
+
+fn options(args: &FleetWorkArgs) -> WorkOptions {
+    let mut options = WorkOptions::default();
+    if let Some(lease) = args.lease {
+        options.lease = lease;
+        options.poll = options.poll.min(lease / POLLS_PER_LEASE);
+    }
+    options
 }
 
 /// Makes the limit of a job's rate, of which each worker takes its share, and the source that keeps to it.

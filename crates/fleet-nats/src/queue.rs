@@ -1,0 +1,340 @@
+//! The queue.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::PublishError;
+use async_nats::jetstream::kv::Config as BucketConfig;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::StorageType;
+use async_nats::jetstream::{self, AckKind, Context, ErrorCode};
+use async_nats::{Client, connection::State};
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use ropeway_fleet::claim::{ClaimId, Epoch};
+use ropeway_fleet::error::{Error, Result};
+use ropeway_fleet::queue::{Message, Queue};
+use ropeway_fleet::store::Store;
+use ropeway_fleet::task::{Task, TaskId};
+use ropeway_vfs::Pending;
+
+use crate::epochs::Epochs;
+use crate::options::NatsOptions;
+use crate::settings::{check_stream, stream};
+
+/// Messages that are thrown away in one call since they are no tasks.
+const STRANGERS_MAX: usize = 100;
+
+/// Messages of claims that are remembered. A worker has one task at a time; more are claims that it lost.
+const HELD_MAX: usize = 64;
+
+/// Name of the consumer.
+const CONSUMER: &str = "workers";
+
+/// Longest time for an answer of the server.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Returns the time that the server has for an answer: signs of life must not wait long for it.
+fn answer_time(lease: Duration) -> Duration {
+    ANSWER.min(lease / 4)
+}
+
+/// Hands out tasks by a server of NATS.
+pub struct NatsQueue {
+    client: Client,
+    context: Context,
+    wanted: Wanted,
+    /// `None` after a failure.
+    served: Mutex<Option<Arc<Served>>>,
+    store: Arc<Store>,
+    /// The messages of claims of this worker.
+    held: Mutex<HashMap<ClaimId, jetstream::Message>>,
+}
+
+/// Returns the name of the job on the server: letters, digits and `-`.
+fn job_of(store: &Store) -> String {
+    let name = store.root().file_name().map(|name| name.to_string());
+    let name = name.unwrap_or_default();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric();
+    name.chars()
+        .map(|letter| if is_plain(letter) { letter } else { '-' })
+        .collect()
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Error {
+    Error::queue(format!("{what}: {error}"))
+}
+
+/// What the server has for a job.
+struct Served {
+    consumer: PullConsumer,
+    epochs: Epochs,
+}
+
+/// What stream, consumer and bucket of a job are like.
+struct Wanted {
+    job: String,
+    replicas: usize,
+    lease: Duration,
+}
+
+impl Wanted {
+    fn stream(&self) -> String {
+        format!("ROPEWAY_FLEET_{}", self.job)
+    }
+
+    fn bucket(&self) -> String {
+        format!("ROPEWAY_EPOCHS_{}", self.job)
+    }
+
+    fn subject(&self) -> String {
+        format!("ropeway.fleet.{}", self.job)
+    }
+
+    /// Makes what is not there, and examines what is.
+    async fn make(&self, context: &Context) -> Result<Served> {
+        let wanted = stream(&self.stream(), &format!("{}.>", self.subject()), self.replicas);
+        let made = context.get_or_create_stream(wanted.clone()).await;
+        let mut made = made.map_err(|error| failed("the stream cannot be made", error))?;
+        let info = made.info().await;
+        let info = info.map_err(|error| failed("the stream cannot be examined", error))?;
+        let faults = check_stream(&info.config, &wanted);
+        if !faults.is_empty() {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            return Err(failed(&format!("the stream {}", wanted.name), faults.join("; ")));
+        }
+        let consumer = pull::Config {
+            durable_name: Some(CONSUMER.to_owned()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.lease,
+            max_ack_pending: -1,
+            ..pull::Config::default()
+        };
+        // One that is there gets the lease of this worker.
+        let consumer = made.create_consumer(consumer).await;
+        let consumer = consumer.map_err(|error| failed("the consumer cannot be made", error))?;
+        let bucket = BucketConfig {
+            bucket: self.bucket(),
+            history: 1,
+            storage: StorageType::File,
+            num_replicas: self.replicas.max(1),
+            ..BucketConfig::default()
+        };
+        let bucket = context.create_or_update_key_value(bucket).await;
+        let bucket = bucket.map_err(|error| failed("the bucket of epochs cannot be made", error))?;
+        Ok(Served {
+            consumer,
+            epochs: Epochs::new(bucket),
+        })
+    }
+}
+
+impl NatsQueue {
+    /// Connects, and makes stream, consumer and bucket of a job if they are not there. `lease` is the time after
+    /// which a silent worker loses its task.
+    ///
+    /// # Errors
+    /// [`Error::Queue`]: the server does not answer or refuses, or the stream is not as it must be.
+    pub async fn open(options: &NatsOptions, store: Arc<Store>, lease: Duration) -> Result<Self> {
+        let job = job_of(&store);
+        Self::open_as(&job, options, store, lease).await
+    }
+
+    /// Does what [`NatsQueue::open`] does for a job of this name, of letters, digits and `-`.
+    ///
+    /// # Errors
+    /// As [`NatsQueue::open`].
+    pub async fn open_as(
+        job: &str,
+        options: &NatsOptions,
+        store: Arc<Store>,
+        lease: Duration,
+    ) -> Result<Self> {
+        let client = options.connect().await?;
+        let wanted = Wanted {
+            job: job.to_owned(),
+            replicas: options.replicas,
+            lease,
+        };
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(ANSWER);
+        let served = wanted.make(&context).await?;
+        Ok(Self {
+            client,
+            context,
+            wanted,
+            served: Mutex::new(Some(Arc::new(served))),
+            store,
+            held: Mutex::default(),
+        })
+    }
+
+    /// Does something at the server, which gets a bounded time. Fails at once while there is no connection; the client
+    /// makes a new one meanwhile.
+    async fn at_server<T>(&self, does: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.client.connection_state() != State::Connected {
+            return Err(Error::queue("there is no connection to the server"));
+        }
+        let span = answer_time(self.wanted.lease);
+        match tokio::time::timeout(span, does).await {
+            Ok(done) => done,
+            Err(_) => Err(Error::queue(format!(
+                "the server has not answered for {} s",
+                span.as_secs_f32()
+            ))),
+        }
+    }
+
+    /// Returns what the server has. After a failure it is made again: the server may have lost it.
+    async fn served(&self) -> Result<Arc<Served>> {
+        let known = self.served.lock().clone();
+        if let Some(served) = known {
+            return Ok(served);
+        }
+        let served = Arc::new(self.wanted.make(&self.context).await?);
+        *self.served.lock() = Some(Arc::clone(&served));
+        Ok(served)
+    }
+
+    /// Removes stream and bucket of a job that is over.
+    async fn remove(&self) -> Result<()> {
+        let removed = self.context.delete_stream(self.wanted.stream()).await;
+        let bucket = self.context.delete_key_value(self.wanted.bucket()).await;
+        removed.map_err(|error| failed("the stream cannot be removed", error))?;
+        bucket
+            .map(drop)
+            .map_err(|error| failed("the bucket cannot be removed", error))
+    }
+
+    async fn publish(&self, task: &Task) -> Result<()> {
+        let subject = format!("{}.{}", self.wanted.subject(), task.id());
+        let message = PublishMessage::build().payload(task.encode().into());
+        let sent = self.context.send_publish(subject, message).await;
+        let stored = match sent {
+            Ok(stored) => stored.await,
+            Err(error) => Err(error),
+        };
+        match stored {
+            Ok(_) => Ok(()),
+            Err(error) if is_there(&error) => Ok(()),
+            Err(error) => Err(failed("a task cannot be offered", error)),
+        }
+    }
+
+    /// Takes one message that is a task; `None` if there is none now.
+    async fn next(&self, served: &Served) -> Result<Option<(Task, jetstream::Message)>> {
+        for _ in 0..STRANGERS_MAX {
+            let batch = served.consumer.fetch().max_messages(1).messages().await;
+            let mut batch = batch.map_err(|error| failed("no task can be taken", error))?;
+            let Some(message) = batch.next().await else {
+                return Ok(None);
+            };
+            let message = message.map_err(|error| failed("no task can be taken", error))?;
+            let task = Task::decode(&message.payload);
+            let named = message
+                .subject
+                .rsplit('.')
+                .next()
+                .and_then(|id| TaskId::parse(id.as_bytes()));
+            match task.filter(|task| Some(task.id()) == named) {
+                Some(task) => return Ok(Some((task, message))),
+                None => {
+                    tracing::warn!(subject = %message.subject, "a message that is no task is thrown away");
+                    let _ = message.ack_with(AckKind::Term).await;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn take_one(&self) -> Result<Option<Message>> {
+        let served = self.served().await?;
+        let Some((task, message)) = self.next(&served).await? else {
+            return Ok(None);
+        };
+        let id = task.id();
+        let least = self.store.next_epoch(id).await?;
+        let epoch = served.epochs.raise(id, least).await?;
+        let claim = ClaimId { task: id, epoch };
+        let mut held = self.held.lock();
+        if held.len() >= HELD_MAX {
+            held.clear();
+        }
+        held.insert(claim, message);
+        Ok(Some(Message { task, claim }))
+    }
+
+    fn message_of(&self, claim: ClaimId) -> Option<jetstream::Message> {
+        self.held.lock().get(&claim).cloned()
+    }
+
+    async fn answer(&self, claim: ClaimId, kind: AckKind) -> Result<()> {
+        match self.message_of(claim) {
+            Some(message) => {
+                (message.ack_with(kind).await).map_err(|error| failed("no answer can be sent", error))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a message was refused since there is one of its subject.
+fn is_there(error: &PublishError) -> bool {
+    let source = std::error::Error::source(error);
+    let refused = source.and_then(|source| source.downcast_ref::<jetstream::Error>());
+    refused.is_some_and(|refused| refused.error_code() == ErrorCode::STREAM_STORE_FAILED)
+}
+
+impl Queue for NatsQueue {
+    fn offer<'a>(&'a self, task: &'a Task, _: Epoch) -> Pending<'a, Result<()>> {
+        Box::pin(self.at_server(self.publish(task)))
+    }
+
+    fn take(&self) -> Pending<'_, Result<Option<Message>>> {
+        Box::pin(async move {
+            let taken = self.at_server(self.take_one()).await;
+            if matches!(taken, Err(Error::Queue(_))) {
+                *self.served.lock() = None;
+            }
+            taken
+        })
+    }
+
+    fn renew<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<()>> {
+        Box::pin(self.at_server(self.answer(message.claim, AckKind::Progress)))
+    }
+
+    fn ack<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<()>> {
+        Box::pin(async move {
+            let claim = message.claim;
+            let held = self.held.lock().remove(&claim);
+            self.at_server(async {
+                if let Some(held) = held {
+                    let told = held.double_ack().await;
+                    told.map_err(|error| failed("a task that is done cannot be acknowledged", error))?;
+                }
+                self.served().await?.epochs.forget(claim.task).await;
+                Ok(())
+            })
+            .await
+        })
+    }
+
+    fn release<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<()>> {
+        Box::pin(async move {
+            let told = self
+                .at_server(self.answer(message.claim, AckKind::Nak(None)))
+                .await;
+            self.held.lock().remove(&message.claim);
+            // For those who look into the catalog.
+            self.store.release(message.claim).await?;
+            told
+        })
+    }
+
+    fn close(&self) -> Pending<'_, Result<()>> {
+        Box::pin(self.at_server(self.remove()))
+    }
+}
