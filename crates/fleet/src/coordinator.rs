@@ -68,6 +68,13 @@ pub fn next(situation: &Situation<'_>) -> Plan {
     Plan::Finished
 }
 
+/// Whether the tree is walked and copied, and only the late phases are left.
+pub fn is_walked(situation: &Situation<'_>) -> bool {
+    let first = [Task::root()];
+    let roots = first.iter().chain(situation.rounds.iter().flatten());
+    situation.replay.open(roots.map(Task::id)).is_empty()
+}
+
 fn late(situation: &Situation<'_>) -> Vec<Vec<Task>> {
     let round = situation.rounds.len() as u32;
     late_tasks(

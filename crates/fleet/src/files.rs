@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_block::Pool;
-use ropeway_vfs::{CacheMode, Create, Error, ErrorKind, Name, Op, OpenOptions, RelPath, Result, Tree};
+use ropeway_vfs::{
+    CacheMode, Create, Error, ErrorKind, Name, Op, OpenOptions, RelPath, Result, Timestamp, Tree,
+};
 
 /// Begin of the name of a catalog folder.
 pub(crate) const CATALOG_PREFIX: &str = ".ropeway-fleet";
@@ -112,12 +114,18 @@ impl Files {
 
     /// Reads a file; `None` if there is none.
     pub(crate) async fn read(&self, path: &RelPath) -> Result<Option<Vec<u8>>> {
+        Ok(self.read_dated(path).await?.map(|(bytes, _)| bytes))
+    }
+
+    /// Reads a file, and the time at which it was written; `None` if there is none.
+    pub(crate) async fn read_dated(&self, path: &RelPath) -> Result<Option<(Vec<u8>, Timestamp)>> {
         let file = match self.tree.open(path, OpenOptions::read(CacheMode::Keep)).await {
             Ok(file) => file,
             Err(error) if error.kind.is_absence() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let size = file.metadata().await?.size.min(FILE_MAX);
+        let metadata = file.metadata().await?;
+        let size = metadata.size.min(FILE_MAX);
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {
             let block = self.pool.get().await;
@@ -128,7 +136,16 @@ impl Files {
             }
             bytes.extend_from_slice(&block);
         }
-        Ok(Some(bytes))
+        Ok(Some((bytes, metadata.modified)))
+    }
+
+    /// Returns the time by the clock of the tree: that of a file which is made for it and removed again.
+    pub(crate) async fn now(&self) -> Result<Timestamp> {
+        let path = self.next_temporary();
+        self.write(&path, b"?").await?;
+        let metadata = self.tree.metadata(&path).await;
+        self.remove(&path).await?;
+        Ok(metadata?.modified)
     }
 
     /// Whether there is something of this name.

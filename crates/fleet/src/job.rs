@@ -3,6 +3,7 @@
 use ropeway_vfs::Capabilities;
 use serde::{Deserialize, Serialize};
 
+use crate::outlook::Size;
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.
@@ -28,6 +29,9 @@ pub struct JobFile {
     /// Rate or timetable in the syntax of `--bwlimit` for all workers together.
     #[serde(default)]
     pub bwlimit: Option<String>,
+    /// What the job before this one found in the same source.
+    #[serde(default)]
+    pub expected: Option<Size>,
     /// The server that hands out tasks; without one the catalog does.
     #[serde(default)]
     pub queue: Option<QueueServer>,
@@ -81,8 +85,15 @@ impl JobFile {
             rules: None,
             delete: false,
             bwlimit: None,
+            expected: None,
             queue: None,
         }
+    }
+
+    /// Notes what an earlier job found in the same source.
+    #[must_use]
+    pub fn with_expected(self, expected: Option<Size>) -> Self {
+        Self { expected, ..self }
     }
 
     /// Lets a server hand out the tasks.

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Pure, without input and output and without a clock: [`task`], [`partition`], [`cut`], [`parts`],
-//! [`claim`], [`catalog`], [`coordinator`], [`worker`], [`late`]. Everything else works on any
+//! [`claim`], [`catalog`], [`coordinator`], [`worker`], [`late`], [`outlook`], [`health`]. Everything else works on any
 //! [`Tree`](ropeway_vfs::Tree) and [`Clock`](ropeway_vfs::Clock), so a whole fleet runs in virtual
 //! time (`tests/simulate`).
 //!
@@ -28,9 +28,11 @@ pub mod coordinator;
 pub mod cut;
 pub mod error;
 mod files;
+pub mod health;
 pub mod job;
 pub mod late;
 pub mod mutations;
+pub mod outlook;
 pub mod pace;
 pub mod partition;
 pub mod parts;

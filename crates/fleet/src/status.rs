@@ -1,24 +1,30 @@
 //! What can be said of a job, read from its catalog by any process.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
-use ropeway_vfs::{Name, RelPath};
+use ropeway_vfs::event::Eta;
+use ropeway_vfs::{Name, RelPath, Timestamp};
 use serde::Serialize;
 
 use crate::catalog::{Block, Replay, State, Sums};
 use crate::coordinator::{self, Plan, Situation};
 use crate::error::{Error, Result};
-use crate::job::JobFile;
+use crate::health::{Health, Rates};
+use crate::outlook::{self, EndedTask, Outlook, Size, Unknown};
 use crate::store::Store;
 use crate::store::rounds::ROUNDS_MAX;
 use crate::task::{Scope, Task, TaskId};
-use crate::workers::{Beat, WorkerId};
+use crate::workers::{Activity, Beat, WorkerId};
 
 /// Names that one task of a resume has at most.
 const NAMES_EACH: usize = 1_000;
 
 /// Failures in memory. If more failed, a resume walks the whole tree again.
 const FAILURES_MAX: usize = 100_000;
+
+/// Failures that an overview shows. A guess: they fit on a screen with the rest.
+const FIRST_FAILURES: usize = 5;
 
 /// How far a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,14 +36,41 @@ pub enum Progress {
     Complete,
 }
 
+/// What is being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The tree is walked and copied.
+    Copying,
+    /// The tree is copied. Large files and hard links get their names, deletions are made, folders get their attributes.
+    Finishing,
+    /// Nothing is left.
+    Complete,
+}
+
 /// One worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerStatus {
     /// Its number.
     pub id: String,
+    /// How it is.
+    pub state: Health,
+    /// Seconds since its last sign of life; `None` if that is not known.
+    pub silent_seconds: Option<f64>,
+    /// What it does in a second; `None` if that is not known yet, or if it is gone.
+    pub rates: Option<Rates>,
     /// What it last said.
     #[serde(flatten)]
     pub beat: Beat,
+}
+
+/// A node that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Its path in the source.
+    pub path: String,
+    /// The reason.
+    pub message: String,
 }
 
 /// The state of a job.
@@ -49,6 +82,8 @@ pub struct Status {
     pub target: String,
     /// How far it is.
     pub state: Progress,
+    /// What is being done.
+    pub phase: Phase,
     /// Times that it was resumed after failures.
     pub rounds: u32,
     /// Tasks that are done.
@@ -59,8 +94,20 @@ pub struct Status {
     pub tasks_claimed: u64,
     /// Sums over tasks that are done.
     pub sums: Sums,
+    /// What the job before this one found in the source.
+    pub expected: Option<Size>,
+    /// What all workers together do in a second.
+    pub rates: Rates,
+    /// Time left until the tree is copied.
+    pub eta: Option<Eta>,
+    /// Why it is not known.
+    pub eta_unknown: Option<Unknown>,
     /// Nodes that failed in the last round.
     pub failed: u64,
+    /// The first of them. Only [`Reader::overview`] reads them.
+    pub failures: Vec<Failure>,
+    /// Workers that are stalled or silent.
+    pub stragglers: u64,
     /// The workers, also those that have left.
     pub workers: Vec<WorkerStatus>,
 }
@@ -69,15 +116,47 @@ pub struct Status {
 #[derive(Debug, Default)]
 pub struct Reader {
     replay: Replay,
+    outlook: Outlook,
+    /// By how many nanoseconds the clock of the target is ahead of ours.
+    ahead_ns: Option<i128>,
+    /// The first failures, with the round and the number of all when they were read.
+    failures: ((u32, u64), Vec<Failure>),
 }
 
 impl Reader {
-    /// Reads the state of a job; `None` if there is none.
+    /// Reads the state of a job; `None` if there is none. How long a worker is silent is measured from the newest sign of
+    /// life of all.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub async fn status(&mut self, store: &Store) -> Result<Option<Status>> {
-        let Some(JobFile { source, target, .. }) = store.job().await? else {
+        self.status_at(store, None).await
+    }
+
+    /// Reads the state of a job with all that is shown of it. `now`: the time of this machine.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn overview(&mut self, store: &Store, now: Timestamp) -> Result<Option<Status>> {
+        if self.ahead_ns.is_none() {
+            // A catalog that may only be read leaves the clock of this machine.
+            let found = store.now().await.ok().and_then(Timestamp::known);
+            self.ahead_ns = Some(found.map_or(0, |found| found.0 - now.0));
+        }
+        let now = Timestamp(now.0 + self.ahead_ns.unwrap_or(0));
+        let Some(mut status) = self.status_at(store, Some(now)).await? else {
+            return Ok(None);
+        };
+        let key = (status.rounds, status.failed);
+        if self.failures.0 != key {
+            self.failures = (key, self.first_failures(store, status.rounds).await?);
+        }
+        status.failures = self.failures.1.clone();
+        Ok(Some(status))
+    }
+
+    async fn status_at(&mut self, store: &Store, now: Option<Timestamp>) -> Result<Option<Status>> {
+        let Some(job) = store.job().await? else {
             return Ok(None);
         };
         self.read(store).await?;
@@ -90,41 +169,126 @@ impl Reader {
             .collect();
         let claims = store.claims().await?;
         let claimed = open.iter().filter(|task| claims.last(**task).is_some()).count();
-        let plan = coordinator::next(&Situation {
+        let situation = Situation {
             replay: &self.replay,
             tasks: &tasks.into_iter().collect(),
             rounds: &rounds,
-        });
-        let workers = store.beats().await?;
+        };
+        let (state, phase) = match coordinator::next(&situation) {
+            Plan::Finished => (Progress::Complete, Phase::Complete),
+            _ if coordinator::is_walked(&situation) => (Progress::Open, Phase::Finishing),
+            Plan::Wait | Plan::Make(_) => (Progress::Open, Phase::Copying),
+        };
+        let beats = store.dated_beats().await?;
         // The lists of a job that was removed meanwhile are empty.
         if !store.is_there().await? {
             return Ok(None);
         }
-        Ok(Some(Status {
-            source,
-            target,
-            state: match plan {
-                Plan::Finished => Progress::Complete,
-                Plan::Wait | Plan::Make(_) => Progress::Open,
-            },
+        let newest = beats.iter().map(|(.., at)| *at).max();
+        let now = now.or(newest).unwrap_or(Timestamp(0));
+        let mut status = Status {
+            source: job.source,
+            target: job.target,
+            state,
+            phase,
             rounds: rounds.len() as u32,
             tasks_done: self.replay.count() as u64,
             tasks_open: open.len() as u64,
             tasks_claimed: claimed as u64,
             sums: *self.replay.sums(),
+            expected: job.expected,
+            rates: Rates::default(),
+            eta: None,
+            eta_unknown: None,
             failed: self.replay.failed_in(rounds.len() as u32),
-            workers: workers.into_iter().map(worker).collect(),
-        }))
+            failures: Vec::new(),
+            stragglers: 0,
+            workers: beats.into_iter().map(|beat| worker(beat, now)).collect(),
+        };
+        self.judge(&mut status, now);
+        Ok(Some(status))
+    }
+
+    /// Adds what follows from the rest: rates, stragglers, the time left.
+    fn judge(&self, status: &mut Status, now: Timestamp) {
+        if status.state == Progress::Complete {
+            return;
+        }
+        status.workers.iter().for_each(|worker| {
+            status.stragglers += u64::from(worker.state.is_straggler());
+            worker.rates.iter().for_each(|rates| status.rates.add(rates));
+        });
+        let works = |worker: &WorkerStatus| {
+            worker.beat.activity == Activity::Working && worker.state != Health::Silent
+        };
+        let estimate = match status.phase {
+            Phase::Finishing => Err(Unknown::LastSteps),
+            _ if !status.workers.iter().any(works) => Err(Unknown::NobodyWorks),
+            _ => self.outlook.estimate(&outlook::Situation {
+                now_ns: now.0,
+                open: status.tasks_open,
+                claimed: status.tasks_claimed,
+                done: Size {
+                    files: status.sums.files,
+                    bytes: status.sums.bytes,
+                },
+                // What failed is tried again; the rest is not walked again.
+                expected: status.expected.filter(|_| status.rounds == 0),
+            }),
+        };
+        match estimate {
+            Ok(eta) => status.eta = Some(eta),
+            Err(unknown) => status.eta_unknown = Some(unknown),
+        }
+    }
+
+    /// Reads the first failures of a round.
+    async fn first_failures(&self, store: &Store, round: u32) -> Result<Vec<Failure>> {
+        let mut failures = Vec::new();
+        let mut tasks: Vec<TaskId> = self.replay.with_failures(round).collect();
+        tasks.sort_unstable();
+        for task in tasks {
+            for segment in store.segments(Some(task)).await? {
+                if !self.replay.is_last(segment.claim) {
+                    continue;
+                }
+                for block in store.segment(segment).await? {
+                    let Block::Records(records) = block else { continue };
+                    failures.extend(records.into_iter().filter_map(|record| match record.state {
+                        State::Failed(message) => Some(Failure {
+                            path: record.path.to_string(),
+                            message,
+                        }),
+                        _ => None,
+                    }));
+                }
+                if failures.len() >= FIRST_FAILURES {
+                    failures.truncate(FIRST_FAILURES);
+                    return Ok(failures);
+                }
+            }
+        }
+        Ok(failures)
     }
 
     async fn read(&mut self, store: &Store) -> Result<()> {
+        let mut ended = Vec::new();
         for task in store.done_tasks().await? {
             if !self.replay.is_done(task)
-                && let Some(done) = store.done(task).await?
+                && let Some((done, at)) = store.dated_done(task).await?
             {
+                ended.push(EndedTask {
+                    at_ns: at.0,
+                    size: Size {
+                        files: done.sums.files,
+                        bytes: done.sums.bytes,
+                    },
+                    given: done.given.len() as u64,
+                });
                 self.replay.add(task, done);
             }
         }
+        self.outlook.add(&mut ended);
         Ok(())
     }
 
@@ -215,9 +379,17 @@ impl Reader {
     }
 }
 
-fn worker((id, beat): (WorkerId, Beat)) -> WorkerStatus {
+fn worker((id, beat, at): (WorkerId, Beat, Timestamp), now: Timestamp) -> WorkerStatus {
+    // A clock of the target that goes slower than ours makes nobody silent.
+    let silent = at
+        .known()
+        .map(|at| Duration::from_nanos((now.0 - at.0).clamp(0, i64::MAX.into()) as u64));
+    let state = Health::of(&beat, silent);
     WorkerStatus {
         id: id.to_string(),
+        state,
+        silent_seconds: silent.map(|silent| silent.as_secs_f64()),
+        rates: Rates::of(&beat, state),
         beat,
     }
 }

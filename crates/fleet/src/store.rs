@@ -21,6 +21,7 @@
 //! looks for others: at least one of them sees both. A claim that sees a later one withdraws.
 
 mod large;
+mod looks;
 pub(crate) mod rounds;
 mod runs;
 

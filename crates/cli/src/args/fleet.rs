@@ -1,5 +1,6 @@
 //! Flags of `fleet`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,12 +32,17 @@ pub(crate) enum FleetCommand {
     /// that dies loses nothing: others go on with its task after --lease.
     #[command(after_long_help = AFTER_HELP)]
     Work(FleetWorkArgs),
-    /// Show the job of DST: tasks, sums, workers, failures
+    /// Show the job of DST: tasks, rates, time left, stragglers, failures
     #[command(after_long_help = AFTER_HELP)]
     Status(FleetStatusArgs),
     /// Show the job of DST again and again, until it is complete
     #[command(after_long_help = AFTER_HELP)]
     Top(FleetTopArgs),
+    /// Show the job of DST as a web page, until Ctrl-C
+    ///
+    /// The same figures as `status`, kept up to date; /snapshot.json has them for programs. See docs/page.md.
+    #[command(after_long_help = AFTER_HELP)]
+    Page(FleetPageArgs),
     /// Try again what failed, and work until the job is complete
     ///
     /// A job that is not complete goes on where its workers stopped; that needs no memory of any of
@@ -152,6 +158,32 @@ pub(crate) struct FleetTopArgs {
     /// Time between two updates, 100ms to 1h (default 2s)
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) interval: Option<Duration>,
+    /// JSON Lines on standard output, one for each update
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Connections to servers.
+    #[command(flatten)]
+    pub(crate) share: ShareArgs,
+}
+
+/// `ropeway fleet page`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FleetPageArgs {
+    /// The DST of the job
+    #[arg(value_name = "DST")]
+    pub(crate) target: PathBuf,
+    /// Address of the page. On any other than 127.0.0.1 the token in the printed address is needed
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = values::http, default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// 0600 file whose first line is the token of the page
+    ///
+    /// Without it a token is made for each run. With it the token is needed on 127.0.0.1 too. It has at least 16
+    /// letters, digits, or -._~ characters.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) http_token_file: Option<PathBuf>,
+    /// JSON Lines on standard output: where the page is
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,

@@ -66,6 +66,13 @@ impl Replay {
             .is_some_and(|done| done.epoch == claim.epoch.0)
     }
 
+    /// Returns tasks of a round that are done and in which something failed.
+    pub fn with_failures(&self, round: u32) -> impl Iterator<Item = TaskId> {
+        let failed = move |done: &Done| done.round == round && done.sums.failed + done.sums.kept > 0;
+        let tasks = self.done.iter().filter(move |(_, done)| failed(done));
+        tasks.map(|(task, _)| *task)
+    }
+
     /// Returns the round of a task that is done.
     pub fn round_of(&self, task: TaskId) -> Option<u32> {
         self.done.get(&task).map(|done| done.round)

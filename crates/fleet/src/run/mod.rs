@@ -32,7 +32,7 @@ use crate::queue::{Message, Queue, ShareQueue};
 use crate::store::Store;
 use crate::task::{Task, Work};
 use crate::worker::{SliceLimits, Step, Worker};
-use crate::workers::Beat;
+use crate::workers::{Beat, Trail};
 
 pub use ends::Ends;
 pub use mover::{EngineMover, Move, Moved, Mover, PlainMover};
@@ -81,6 +81,10 @@ pub struct Counters {
     pub files: AtomicU64,
     /// Bytes copied.
     pub bytes: AtomicU64,
+    /// Files and links that were dealt with: copied, found equal, or failed.
+    pub done: AtomicU64,
+    /// Bytes of large files that were read, and are written at once.
+    pub parts: AtomicU64,
     /// Everything that shows that it moves.
     pub progress: AtomicU64,
     /// Claims that others took over.
@@ -136,6 +140,7 @@ struct CrewState {
     /// Whether the queue did not answer when it was last asked for a task.
     queue_fails: bool,
     beat: u64,
+    trail: Trail,
     /// Size of slices; `None` before the first.
     pace: Option<Pace>,
     /// Looks for a task in a row that found none.

@@ -68,6 +68,12 @@ pub trait Mover: Send + Sync {
     fn bytes_moved(&self) -> u64 {
         0
     }
+
+    /// Returns the bytes that were read from the source, and those that were written to the target, since the mover
+    /// was made.
+    fn bytes_read_and_written(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 /// The copy engine: one job for each slice.
@@ -82,6 +88,8 @@ pub struct EngineMover {
     /// The job of the present slice, and the bytes of those before it.
     running: Mutex<Option<Handle>>,
     moved: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
 }
 
 impl EngineMover {
@@ -102,6 +110,8 @@ impl EngineMover {
             number: AtomicU64::new(0),
             running: Mutex::default(),
             moved: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
         }
     }
 
@@ -169,6 +179,9 @@ impl EngineMover {
         let outcome = job.run(Arc::new(sink)).await;
         *self.running.lock() = None;
         self.moved.fetch_add(moved_by(&handle), Ordering::Relaxed);
+        let counters = handle.counters();
+        self.read.fetch_add(counters.bytes_read, Ordering::Relaxed);
+        self.written.fetch_add(counters.bytes_sent, Ordering::Relaxed);
         let hashes = hashes_of(&manifest);
         let _ = std::fs::remove_file(&manifest);
         if let Some(error) = fatal.lock().take() {
@@ -246,6 +259,15 @@ impl Mover for EngineMover {
         // One that waits for its share of a rate is no straggler.
         let waited = self.limit.held_back().as_millis() as u64;
         self.moved.load(Ordering::Relaxed) + running + waited
+    }
+
+    fn bytes_read_and_written(&self) -> (u64, u64) {
+        let running = self.running.lock().as_ref().map(Handle::counters);
+        let (read, written) = running.map_or((0, 0), |running| (running.bytes_read, running.bytes_sent));
+        (
+            self.read.load(Ordering::Relaxed) + read,
+            self.written.load(Ordering::Relaxed) + written,
+        )
     }
 
     fn copy<'a>(&'a self, stage: &'a RelPath, moves: &'a [Move]) -> Pending<'a, Result<Vec<Moved>>> {

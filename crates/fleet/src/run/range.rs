@@ -101,6 +101,9 @@ impl RangeCopy<'_> {
             match piece.transpose()? {
                 Some(Piece::Data(block, at)) => {
                     hasher.update(&block);
+                    self.counters
+                        .parts
+                        .fetch_add(block.len() as u64, Ordering::Relaxed);
                     writes.push(self.write(block, at));
                 }
                 Some(Piece::Hole(length)) => {

@@ -6,7 +6,7 @@ use super::Crew;
 use crate::claim::Leases;
 use crate::error::Result;
 use crate::queue::Message;
-use crate::workers::{Activity, Beat, WorkerId};
+use crate::workers::{Activity, Amounts, Beat, WorkerId};
 
 /// Signs of life in the time of one lease.
 const BEATS_PER_LEASE: u32 = 4;
@@ -132,10 +132,19 @@ impl Crew {
     pub(super) async fn beat(&self) -> Result<()> {
         // One after the other: an older one must not replace a newer one.
         let _turn = self.beating.lock().await;
+        let (amounts, progress) = self.amounts();
         let beat = {
             let mut state = self.state.lock();
             state.beat += 1;
+            let is_working = state.message.is_some() && !state.has_left;
+            let (recent, stalled) = state
+                .trail
+                .note(self.clock.now(), amounts, (is_working, progress));
             Beat {
+                amounts,
+                recent,
+                stalled_ms: stalled.as_millis() as u64,
+                lease_ms: self.options.lease.as_millis() as u64,
                 beat: state.beat,
                 activity: match &state.message {
                     _ if state.has_left => Activity::Left,
@@ -145,11 +154,25 @@ impl Crew {
                 task: state.message.as_ref().map(|message| message.task.to_string()),
                 files: self.counters.files.load(Ordering::Relaxed),
                 bytes: self.counters.bytes.load(Ordering::Relaxed),
-                progress: self.counters.progress.load(Ordering::Relaxed) + self.mover.bytes_moved(),
+                progress,
                 reason: state.reason.clone(),
                 ..self.about.clone()
             }
         };
         self.signs.beat(&beat).await
+    }
+
+    /// Returns what this worker did until now, and a number that grows with everything that it does.
+    fn amounts(&self) -> (Amounts, u64) {
+        let parts = self.counters.parts.load(Ordering::Relaxed);
+        let (read, written) = self.mover.bytes_read_and_written();
+        let amounts = Amounts {
+            files: self.counters.done.load(Ordering::Relaxed),
+            copied: self.counters.bytes.load(Ordering::Relaxed),
+            read: read + parts,
+            written: written + parts,
+        };
+        let progress = self.counters.progress.load(Ordering::Relaxed) + self.mover.bytes_moved();
+        (amounts, progress)
     }
 }

@@ -61,6 +61,9 @@ impl Crew {
             false => self.mover.copy(&stage, &moves).await?,
         }
         .into_iter();
+        self.counters
+            .done
+            .fetch_add(items.len() as u64, Ordering::Relaxed);
         let outcomes = items.iter().zip(outcomes).map(|(item, outcome)| {
             outcome.unwrap_or_else(|| self.moved(item, moved.next().unwrap_or_else(Moved::gone)))
         });

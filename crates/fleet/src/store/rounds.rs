@@ -28,19 +28,11 @@ impl Store {
     /// # Errors
     /// The catalog cannot be read.
     pub async fn beats(&self) -> Result<Vec<(WorkerId, Beat)>> {
-        let folder = self.folder("workers");
-        let names = self.files.names(&folder, b"").await.map_err(Error::target)?;
-        let mut beats = Vec::new();
-        for worker in names.iter().filter_map(|name| WorkerId::parse(name.as_bytes())) {
-            let bytes = self.files.read(&self.path("workers", worker)).await;
-            if let Some(beat) = bytes
-                .map_err(Error::target)?
-                .and_then(|bytes| Beat::decode(&bytes))
-            {
-                beats.push((worker, beat));
-            }
-        }
-        Ok(beats)
+        let dated = self.dated_beats().await?;
+        Ok(dated
+            .into_iter()
+            .map(|(worker, beat, _)| (worker, beat))
+            .collect())
     }
 
     /// Adds the tasks of one more round. Returns whether this call did.

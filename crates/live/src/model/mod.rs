@@ -3,6 +3,7 @@
 //! A snapshot is JSON with the names below. Later versions of ropeway add fields; a change that breaks
 //! readers raises [`VERSION`]. Readers take what is missing as zero, and skip what they do not know.
 
+mod fleet;
 mod job;
 mod page_cache;
 mod parts;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::history::{History, Rates};
+pub use fleet::{Fleet, FleetFailure, FleetRates, FleetWorker, WORKERS_MAX};
 pub use job::Job;
 pub use page_cache::{Device, PageCache};
 pub use parts::{Cache, Mount, Run};
@@ -49,6 +51,8 @@ pub struct Snapshot {
     pub caches: Vec<Cache>,
     /// Write-back journals in use.
     pub backlogs: Vec<Backlog>,
+    /// Jobs of fleets that are watched.
+    pub fleets: Vec<Fleet>,
     /// Runs of the laboratory, of the demo and the like.
     pub runs: Vec<Run>,
     /// What the page cache owes the devices; `None` if that was not looked at yet.

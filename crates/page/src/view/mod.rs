@@ -2,6 +2,7 @@
 //!
 //! Colours are only hints: what a [`Tone`] says, words beside it say too.
 
+mod fleet;
 mod graph;
 mod job;
 mod others;
@@ -167,6 +168,7 @@ impl View {
             });
         }
         view.sections.extend(snapshot.jobs.iter().map(job::section));
+        view.sections.extend(snapshot.fleets.iter().map(fleet::section));
         view.sections.extend(snapshot.servers.iter().map(server::section));
         view.sections.extend(snapshot.mounts.iter().map(others::mount));
         view.sections.extend(snapshot.caches.iter().map(others::cache));
@@ -190,7 +192,9 @@ impl View {
 
 /// The most important first: a tab is narrow.
 fn title(snapshot: &Snapshot) -> String {
-    let done = snapshot.jobs.first().and_then(|job| job.share_done());
+    let of_job = snapshot.jobs.first().and_then(|job| job.share_done());
+    let of_fleet = || snapshot.fleets.first().and_then(|fleet| fleet.share_done());
+    let done = of_job.or_else(of_fleet);
     let done = done.map_or_else(String::new, |share| format!("{} · ", format::percent(share)));
     format!("{done}{} · ropeway", snapshot.process.command)
 }

@@ -1,5 +1,7 @@
 //! `ropeway fleet`: one copy by many machines.
 
+mod figures;
+mod page;
 mod place;
 mod queue;
 mod scratch;
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
         FleetCommand::Resume(args) => work::run(args, true),
         FleetCommand::Status(args) => show::status(args),
         FleetCommand::Top(args) => show::top(args),
+        FleetCommand::Page(args) => page::run(args),
     }
 }
 

@@ -3,15 +3,15 @@
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
-use ropeway_fleet::status::{Progress, Reader, Status, WorkerStatus};
-use ropeway_fleet::workers::Activity;
+use ropeway_fleet::status::{Progress, Reader, Status};
+use ropeway_live::model::{Fleet, FleetWorker};
 use serde_json::{Value, json};
 
 use super::place::Target;
-use super::{failure, no_job};
+use super::{failure, figures, no_job};
 use crate::args::{FleetStatusArgs, FleetTopArgs};
 use crate::commands::nodes::{self, Printer};
-use crate::failure::Failure;
+use crate::failure::{Failure, code};
 use crate::job::{Signals, until_stopped};
 use crate::servers::Servers;
 use crate::ui::format;
@@ -36,16 +36,11 @@ pub(super) fn status(args: &FleetStatusArgs) -> Result<u8, Failure> {
         let (_, store) = target.job(&servers).await?;
         let mut reader = Reader::default();
         let what = format!("cannot read the job of {}", target.shown);
-        let status = reader
-            .status(&store)
-            .await
-            .map_err(|error| failure(&what, &error))?;
+        let status = reader.overview(&store, figures::now()).await;
+        let status = status.map_err(|error| failure(&what, &error))?;
         let status = status.ok_or_else(|| no_job(&target.shown))?;
         let mut printer = Printer::new(args.json);
-        lines(&status, None).iter().for_each(|line| printer.line(line));
-        if let Ok(Value::Object(fields)) = serde_json::to_value(&status) {
-            printer.object("fleet_status", fields);
-        }
+        print(&mut printer, &status, args.failures);
         if args.failures {
             let failures = reader.failures(&store).await;
             for (path, reason) in failures.map_err(|error| failure(&what, &error))? {
@@ -76,94 +71,184 @@ pub(super) fn top(args: &FleetTopArgs) -> Result<u8, Failure> {
         let (_, store) = target.job(&servers).await?;
         let what = format!("cannot read the job of {}", target.shown);
         let mut reader = Reader::default();
-        let mut before: Option<Status> = None;
-        let clear = if stdout().is_terminal() { CLEAR } else { "" };
         loop {
-            let status = reader
-                .status(&store)
-                .await
-                .map_err(|error| failure(&what, &error))?;
+            let status = reader.overview(&store, figures::now()).await;
+            let status = status.map_err(|error| failure(&what, &error))?;
             let status = status.ok_or_else(|| no_job(&target.shown))?;
-            let since = before.as_ref().map(|before| (before, interval));
-            messages::print_line(&format!("{clear}{}", lines(&status, since).join("\n")));
-            if status.state == Progress::Complete {
-                return Ok(crate::failure::code::DONE);
+            if stdout().is_terminal() && !args.json {
+                messages::print(CLEAR);
             }
-            before = Some(status);
-            if until_stopped(&mut signals, tokio::time::sleep(interval))
-                .await
-                .is_none()
-            {
-                return Ok(crate::failure::code::INTERRUPTED);
+            let mut printer = Printer::new(args.json);
+            print(&mut printer, &status, false);
+            printer.done();
+            let ended = printer.finish();
+            if status.state == Progress::Complete {
+                return Ok(ended);
+            }
+            let waiting = until_stopped(&mut signals, tokio::time::sleep(interval));
+            if waiting.await.is_none() {
+                return Ok(code::INTERRUPTED);
             }
         }
     })
 }
 
-/// Returns the lines of a status. `since`: an earlier one, and the time between.
-fn lines(status: &Status, since: Option<(&Status, Duration)>) -> Vec<String> {
-    let state = match status.state {
-        Progress::Open => "open",
-        Progress::Complete => "complete",
-    };
-    let sums = &status.sums;
+/// Prints a status. `lists_failures`: all failures follow.
+fn print(printer: &mut Printer, status: &Status, lists_failures: bool) {
+    let lines = lines(&figures::of(status), lists_failures);
+    lines.iter().for_each(|line| printer.line(line));
+    if let Ok(Value::Object(fields)) = serde_json::to_value(status) {
+        printer.object("fleet_status", fields);
+    }
+}
+
+/// Returns the lines of a status.
+fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
+    let is_complete = fleet.phase == "complete";
     let mut lines = vec![
-        format!("{} -> {}: {state}", status.source, status.target),
+        format!("{}: {}", fleet.ends(), fleet.phase),
         format!(
             "tasks    {} done, {} open ({} claimed)",
-            format::count(status.tasks_done),
-            format::count(status.tasks_open),
-            format::count(status.tasks_claimed)
+            format::count(fleet.tasks_done),
+            format::count(fleet.tasks_open),
+            format::count(fleet.tasks_claimed)
         ),
-        format!(
-            "done     {} files, {} in {} folders; copied {} files, {}",
-            format::count(sums.files),
-            format::bytes(sums.bytes),
-            format::count(sums.folders),
-            format::count(sums.copied),
-            format::bytes(sums.copied_bytes)
-        ),
-        format!("failed   {}", format::count(status.failed)),
+        done(fleet),
     ];
-    if sums.skipped > 0 {
-        lines.push(format!(
-            "skipped  {} devices, sockets or the like",
-            format::count(sums.skipped)
-        ));
+    if !is_complete {
+        let workers = format::counted(fleet.present(), "worker", "workers");
+        lines.push(format!("rate     {} · {workers}", fleet.speed()));
+        lines.push(format!("left     {}", fleet.left()));
     }
-    if sums.extra > 0 {
-        lines.push(format!("deleted  {}", format::count(sums.deleted)));
+    lines.push(format!("failed   {}", format::count(fleet.failed)));
+    if !lists_failures {
+        let failures = fleet.failures.iter();
+        lines.extend(failures.map(|failure| format!("         {}: {}", failure.path, failure.message)));
+        let more = fleet.failed.saturating_sub(fleet.failures.len() as u64);
+        lines.extend(
+            (more > 0).then(|| format!("         {} more: --failures lists all", format::count(more))),
+        );
     }
-    let workers = status.workers.iter();
-    lines.extend(workers.map(|worker| line_of(worker, since)));
+    if fleet.skipped > 0 {
+        let skipped = format::count(fleet.skipped);
+        lines.push(format!("skipped  {skipped} devices, sockets or the like"));
+    }
+    if fleet.extra > 0 {
+        lines.push(format!("deleted  {}", format::count(fleet.deleted)));
+    }
+    if !is_complete {
+        let stragglers = fleet.workers.iter().filter(|worker| worker.is_straggler());
+        lines.extend(stragglers.map(straggler));
+    }
+    lines.extend(fleet.workers.iter().map(line_of));
+    let more = fleet.workers_total.saturating_sub(fleet.workers.len() as u64);
+    lines.extend((more > 0).then(|| format!("         and {} more workers", format::count(more))));
     lines
 }
 
-fn line_of(worker: &WorkerStatus, since: Option<(&Status, Duration)>) -> String {
-    let beat = &worker.beat;
-    let what = match (beat.activity, &beat.reason, &beat.task) {
-        (Activity::Left, Some(reason), _) => format!("left: {reason}"),
-        (Activity::Left, None, _) => "left".to_owned(),
-        (Activity::Working, _, Some(task)) => task.clone(),
-        (Activity::Working | Activity::Idle, ..) => "idle".to_owned(),
+fn done(fleet: &Fleet) -> String {
+    let expected = fleet
+        .files_expected
+        .map_or_else(String::new, |files| format!(" of about {}", format::count(files)));
+    format!(
+        "done     {}{expected} files, {} in {} folders; copied {} files, {}",
+        format::count(fleet.files),
+        format::bytes(fleet.bytes),
+        format::count(fleet.folders),
+        format::count(fleet.copied),
+        format::bytes(fleet.copied_bytes)
+    )
+}
+
+fn straggler(worker: &FleetWorker) -> String {
+    let after = match worker.state.as_str() {
+        "silent" => "others take its task",
+        _ => "it loses its task when nothing else is left to do",
     };
-    let before = since.and_then(|(before, span)| {
-        let found = before.workers.iter().find(|other| other.id == worker.id)?;
-        Some((&found.beat, span.as_secs_f64()))
-    });
-    let rates = before.map_or_else(String::new, |(before, seconds)| {
-        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+    format!("slow     {}: {}; {after}", worker.name(), worker.condition())
+}
+
+fn line_of(worker: &FleetWorker) -> String {
+    let rates = worker.rates.as_ref().map_or_else(String::new, |rates| {
         format!(
-            "  {} files/s, {}/s",
-            format::count(rate(beat.files, before.files)),
-            format::bytes(rate(beat.bytes, before.bytes))
+            ", {} files/s, read {}, written {}",
+            format::count(rates.files.max(0.0) as u64),
+            format::rate(rates.read),
+            format::rate(rates.written)
         )
     });
+    let what = match (worker.state.as_str(), &worker.task) {
+        ("well", Some(task)) => task.clone(),
+        _ => worker.condition(),
+    };
     format!(
-        "worker   {} {}  {} files, {}{rates}  {what}",
-        beat.host,
-        beat.process,
-        format::count(beat.files),
-        format::bytes(beat.bytes)
+        "worker   {}: {} files, {}{rates}; {what}",
+        worker.name(),
+        format::count(worker.files),
+        format::bytes(worker.bytes)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use ropeway_live::model::{FleetFailure, FleetRates};
+    use ropeway_vfs::event::Eta;
+
+    use super::*;
+
+    #[test]
+    fn a_status_shows_rates_the_time_left_stragglers_and_the_first_failures() {
+        let worker = |state: &str| FleetWorker {
+            host: "nas".into(),
+            process: 7,
+            state: state.into(),
+            silent_seconds: Some(90.0),
+            task: Some("folder a".into()),
+            rates: (state == "well").then(FleetRates::default),
+            ..FleetWorker::default()
+        };
+        let fleet = Fleet {
+            source: "/a".into(),
+            target: "/b".into(),
+            phase: "copying".into(),
+            files: 1_000,
+            files_expected: Some(2_000),
+            eta: Some(Eta {
+                seconds: 40.0,
+                low: 38.0,
+                high: 44.0,
+            }),
+            failed: 7,
+            failures: vec![FleetFailure {
+                path: "x/y".into(),
+                message: "no permission".into(),
+            }],
+            workers_total: 2,
+            workers: vec![worker("silent"), worker("well")],
+            ..Fleet::default()
+        };
+        let all = lines(&fleet, false);
+        for expected in [
+            "/a → /b: copying",
+            "left     40s (38-44s)",
+            "         x/y: no permission",
+            "         6 more: --failures lists all",
+            "slow     nas 7: no sign of life for 1m30s; others take its task",
+            "worker   nas 7: 0 files, 0 B, 0 files/s, read 0 B/s, written 0 B/s; folder a",
+        ] {
+            assert!(all.iter().any(|line| line == expected), "{expected}: {all:#?}");
+        }
+        assert!(all[2].contains("1,000 of about 2,000 files"), "{all:#?}");
+        let complete = Fleet {
+            phase: "complete".into(),
+            ..fleet
+        };
+        let all = lines(&complete, true);
+        let hidden = ["left ", "rate ", "slow ", "x/y"];
+        assert!(
+            !all.iter()
+                .any(|line| hidden.iter().any(|word| line.contains(word))),
+            "{all:#?}"
+        );
+    }
 }

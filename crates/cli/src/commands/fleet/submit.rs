@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use ropeway_copy::RuntimeClock;
 use ropeway_fleet::job::{EndRules, JobFile, QueueServer};
+use ropeway_fleet::outlook::Size;
 use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
-use ropeway_fleet::status::{Progress, Reader};
+use ropeway_fleet::status::{Progress, Reader, Status};
 use ropeway_fleet::store::{Runs, Store};
 use ropeway_vfs::{Clock, End, ErrorKind, Kind};
 use serde_json::json;
@@ -65,9 +66,16 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     let what = format!("cannot make a job for {}", target.shown);
     let fail = |error| failure(&what, &error);
     let before = runs.newest().await.map_err(fail)?;
+    let mut expected = None;
     if let Some(run) = before {
-        refuse_open(&runs.store(run), &runs, &target).await?;
+        let complete = refuse_open(&runs.store(run), &runs, &target).await?;
+        expected = complete.filter(|status| status.source == source.to_string());
     }
+    // What was found last time tells about how much there is.
+    let expected = expected.map(|status| Size {
+        files: status.sums.files,
+        bytes: status.sums.bytes,
+    });
     let server = args.queue.clone().map(|servers| QueueServer {
         servers,
         replicas: usize::from(args.queue_replicas),
@@ -76,6 +84,7 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         .of_ends(mark, rules)
         .with_deletions(args.delete)
         .with_bwlimit(args.bwlimit.clone())
+        .with_expected(expected)
         .with_queue(server.clone());
     let token = fastrand::Rng::new().u64(..);
     let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
@@ -114,8 +123,8 @@ async fn prepare_queue(args: &FleetSubmitArgs, job: &JobFile, store: Store) -> R
 }
 
 /// Refuses a new job while the last one is not complete. A complete one made the copy that the new
-/// one brings up to date. Without a job file it is one whose folder somebody removed.
-async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<(), Failure> {
+/// one brings up to date, and is returned. Without a job file it is one whose folder somebody removed.
+async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<Option<Status>, Failure> {
     let what = format!("cannot make a job for {}", target.shown);
     let found = Reader::default().status(store).await;
     match found.map_err(|error| failure(&what, &error))? {
@@ -130,6 +139,6 @@ async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<(), 
                 runs.root()
             )))
         }
-        Some(_) | None => Ok(()),
+        complete => Ok(complete),
     }
 }

@@ -48,6 +48,15 @@ pub(in crate::commands::top) fn parts(snapshot: &Snapshot) -> Vec<String> {
             format::bytes(backlog.bytes)
         )
     }));
+    parts.extend(snapshot.fleets.iter().map(|fleet| {
+        format!(
+            "{}: {}, {} tasks done, {} open",
+            fleet.ends(),
+            fleet.phase,
+            format::count(fleet.tasks_done),
+            format::count(fleet.tasks_open)
+        )
+    }));
     parts.extend(snapshot.runs.iter().map(|run| {
         let done = match run.total {
             0 => String::new(),
