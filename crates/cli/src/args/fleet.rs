@@ -188,3 +188,64 @@ pub(crate) struct FleetPageArgs {
     #[command(flatten)]
     pub(crate) share: ShareArgs,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    /// Parses a command line of an example.
+    #[track_caller]
+    fn can_be_typed(words: &[&str]) {
+        let parsed = Cli::try_parse_from(words);
+        assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+    }
+
+    fn example(name: &str) -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/fleet");
+        std::fs::read_to_string(folder.join(name)).unwrap()
+    }
+
+    /// Returns the words of a list of texts in brackets.
+    fn list(line: &str) -> Vec<&str> {
+        let inside = line.split_once('[').unwrap().1.rsplit_once(']').unwrap().0;
+        inside
+            .split(',')
+            .map(|word| word.trim().trim_matches('"'))
+            .collect()
+    }
+
+    #[test]
+    fn the_command_lines_of_the_examples_of_deployment_can_be_typed() {
+        let unit = example("ropeway-fleet@.service");
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/"))
+            .unwrap();
+        let flags = unit.lines().find_map(|line| line.split_once("FLAGS=")).unwrap().1;
+        let flags = flags.split_once("  ").unwrap().0;
+        let line = line
+            .replace("$FLAGS", flags)
+            .replace("${TARGET}", "/mnt/nas/data");
+        can_be_typed(&line.split_whitespace().collect::<Vec<_>>());
+
+        let kubernetes = example("kubernetes.yaml");
+        let commands = kubernetes.lines().filter(|line| line.contains("command: ["));
+        let commands: Vec<_> = commands.map(list).collect();
+        assert_eq!(commands.len(), 2);
+        commands.iter().for_each(|words| can_be_typed(words));
+
+        let slurm = example("slurm.sh");
+        let line = slurm.lines().find_map(|line| line.strip_prefix("srun ")).unwrap();
+        can_be_typed(&line.split_whitespace().collect::<Vec<_>>());
+
+        let image = example("Containerfile");
+        let line = image.lines().find(|line| line.starts_with("ENTRYPOINT")).unwrap();
+        let mut words = list(line);
+        words.push("/mnt/nas/data");
+        can_be_typed(&words);
+    }
+}

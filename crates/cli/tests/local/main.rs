@@ -15,6 +15,7 @@ mod fidelity;
 mod filters;
 mod fleet;
 mod fleet_storm;
+mod fleet_views;
 mod followed_links;
 mod mirror;
 mod moves;

@@ -136,9 +136,7 @@ impl Fleet {
             (None, "nobody_works") => "unknown: no worker is at work".to_owned(),
             (None, "too_early") => "unknown: too few tasks are done".to_owned(),
             (None, "still_walking") => "unknown: the tree is still being walked".to_owned(),
-            (None, "last_steps") => {
-                "the last steps: large files, hard links, attributes of folders".to_owned()
-            }
+            (None, "last_steps") => "unknown: only the last steps are left".to_owned(),
             _ => "–".to_owned(),
         }
     }

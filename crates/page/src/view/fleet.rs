@@ -38,6 +38,9 @@ fn state(fleet: &Fleet) -> Note {
 
 fn notes(fleet: &Fleet) -> Vec<Note> {
     let mut notes = Vec::new();
+    if fleet.eta.is_none() && fleet.phase != "complete" {
+        notes.push(note(format!("time left {}", fleet.left()), Tone::Plain));
+    }
     if !fleet.error.is_empty() {
         notes.push(note(
             format!("{}; these are the last figures", fleet.error),
@@ -94,8 +97,10 @@ fn bars(fleet: &Fleet) -> Vec<Bar> {
 
 fn tiles(fleet: &Fleet) -> Vec<Tile> {
     let rates = &fleet.rates;
+    // A note says why.
+    let left = fleet.eta.as_ref().map_or("–".to_owned(), format::eta);
     let mut tiles = vec![
-        tile("time left", fleet.left()),
+        tile("time left", left),
         tile("workers", format::count(fleet.present())),
         tile("read from the source", format::rate(rates.read)),
         tile("written to the target", format::rate(rates.written)),

@@ -1,4 +1,4 @@
-use ropeway_live::model::{Job, OpenFile, PageCache, Server, Session};
+use ropeway_live::model::{Fleet, FleetFailure, FleetWorker, Job, OpenFile, PageCache, Server, Session};
 use ropeway_vfs::event::Phase;
 
 use super::*;
@@ -94,4 +94,75 @@ fn a_server_has_its_sessions_and_open_files() {
     let reader = view.for_readers();
     let rows = reader.sections[0].tables.iter().flat_map(|table| &table.rows);
     assert!(rows.into_iter().all(|row| row.actions.is_empty()));
+}
+
+#[test]
+fn a_fleet_shows_its_workers_stragglers_and_failures() {
+    let worker = |state: &str| FleetWorker {
+        id: state.into(),
+        host: "<b>".into(),
+        process: 7,
+        state: state.into(),
+        silent_seconds: Some(90.0),
+        ..FleetWorker::default()
+    };
+    let fleet = Fleet {
+        source: "/a".into(),
+        target: "/b".into(),
+        phase: "copying".into(),
+        files: 50,
+        files_expected: Some(100),
+        tasks_done: 3,
+        tasks_open: 2,
+        eta_unknown: "still_walking".into(),
+        failed: 9,
+        failures: vec![FleetFailure {
+            path: "x".into(),
+            message: "no permission".into(),
+        }],
+        workers_total: 2,
+        workers: vec![worker("silent"), worker("well")],
+        ..Fleet::default()
+    };
+    let mut snapshot = Snapshot {
+        fleets: vec![fleet],
+        ..Snapshot::default()
+    };
+    snapshot.process.command = "fleet page".into();
+    let view = View::of(&snapshot);
+    assert_eq!(view.title, "50% · fleet page · ropeway");
+    let section = &view.sections[0];
+    assert_eq!(section.bars[0].value, "50 of about 100");
+    assert_eq!(
+        (section.bars[1].percent.as_str(), section.bars[1].value.as_str()),
+        ("", "3 of 5+ · 0 claimed")
+    );
+    let notes: Vec<&str> = section.notes.iter().map(|note| note.text.as_str()).collect();
+    assert_eq!(
+        notes,
+        [
+            "time left unknown: the tree is still being walked",
+            "9 items failed",
+            "<b> 7: no sign of life for 1m30s"
+        ]
+    );
+    let [workers, failures] = &section.tables[..] else {
+        panic!("{:?}", section.tables);
+    };
+    assert_eq!(workers.rows[1].cells[..2], ["<b> 7", "idle"]);
+    assert!(
+        failures.title.starts_with("Failed: the first 1 of 9"),
+        "{}",
+        failures.title
+    );
+    for table in &section.tables {
+        let widths = table.rows.iter().map(|row| row.cells.len());
+        assert!(widths.into_iter().all(|width| width == table.columns.len()));
+    }
+    snapshot.fleets[0].phase = "complete".into();
+    assert_eq!(
+        View::of(&snapshot).sections[0].notes.len(),
+        1,
+        "a dead worker of a complete job delays nobody"
+    );
 }
