@@ -101,9 +101,6 @@ impl RangeCopy<'_> {
             match piece.transpose()? {
                 Some(Piece::Data(block, at)) => {
                     hasher.update(&block);
-                    self.counters
-                        .parts
-                        .fetch_add(block.len() as u64, Ordering::Relaxed);
                     writes.push(self.write(block, at));
                 }
                 Some(Piece::Hole(length)) => {
@@ -134,10 +131,11 @@ impl RangeCopy<'_> {
     }
 
     fn read(&self, block: BlockMut, at: u64, length: usize) -> Pending<'_, Result<Piece>> {
-        let source = self.source;
+        let (source, parts) = (self.source, &self.counters.parts);
         Box::pin(async move {
             let (block, read) = source.read_at(block, at, length).await;
             read.map_err(Error::source)?;
+            parts.fetch_add(block.len() as u64, Ordering::Relaxed);
             match block.len() == length {
                 true => Ok(Piece::Data(block, at)),
                 false => Err(Error::source(VfsError::new(

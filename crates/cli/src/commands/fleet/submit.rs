@@ -7,8 +7,8 @@ use ropeway_fleet::job::{EndRules, JobFile, QueueServer};
 use ropeway_fleet::outlook::Size;
 use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
-use ropeway_fleet::status::{Progress, Reader, Status};
-use ropeway_fleet::store::{Runs, Store};
+use ropeway_fleet::status::{Progress, Reader};
+use ropeway_fleet::store::{Run, Runs};
 use ropeway_vfs::{Clock, End, ErrorKind, Kind};
 use serde_json::json;
 
@@ -17,6 +17,7 @@ use super::{failure, queue};
 use crate::args::FleetSubmitArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
+use crate::place::Place;
 use crate::servers::Servers;
 
 /// Runs the command and returns its exit code.
@@ -66,16 +67,7 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     let what = format!("cannot make a job for {}", target.shown);
     let fail = |error| failure(&what, &error);
     let before = runs.newest().await.map_err(fail)?;
-    let mut expected = None;
-    if let Some(run) = before {
-        let complete = refuse_open(&runs.store(run), &runs, &target).await?;
-        expected = complete.filter(|status| status.source == source.to_string());
-    }
-    // What was found last time tells about how much there is.
-    let expected = expected.map(|status| Size {
-        files: status.sums.files,
-        bytes: status.sums.bytes,
-    });
+    let expected = refuse_open(before, (&runs, &target), &source).await?;
     let server = args.queue.clone().map(|servers| QueueServer {
         servers,
         replicas: usize::from(args.queue_replicas),
@@ -122,11 +114,19 @@ async fn prepare_queue(args: &FleetSubmitArgs, job: &JobFile, store: Store) -> R
     })
 }
 
-/// Refuses a new job while the last one is not complete. A complete one made the copy that the new
-/// one brings up to date, and is returned. Without a job file it is one whose folder somebody removed.
-async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<Option<Status>, Failure> {
+/// Refuses a new job while the last one is not complete. A complete one made the copy that the new one brings up to
+/// date. Returns what it found, if its source was the same: about as much is there again. Without a job file it is one
+/// whose folder somebody removed.
+async fn refuse_open(
+    before: Option<Run>,
+    (runs, target): (&Runs, &Target),
+    source: &Place,
+) -> Result<Option<Size>, Failure> {
+    let Some(run) = before else {
+        return Ok(None);
+    };
     let what = format!("cannot make a job for {}", target.shown);
-    let found = Reader::default().status(store).await;
+    let found = Reader::default().status(&runs.store(run)).await;
     match found.map_err(|error| failure(&what, &error))? {
         Some(status) if status.state == Progress::Open => {
             let message = format!(
@@ -139,6 +139,10 @@ async fn refuse_open(store: &Store, runs: &Runs, target: &Target) -> Result<Opti
                 runs.root()
             )))
         }
-        complete => Ok(complete),
+        Some(status) if status.source == source.to_string() => Ok(Some(Size {
+            files: status.sums.files,
+            bytes: status.sums.bytes,
+        })),
+        Some(_) | None => Ok(None),
     }
 }
