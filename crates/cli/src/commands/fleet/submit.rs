@@ -8,7 +8,7 @@ use ropeway_fleet::outlook::Size;
 use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
 use ropeway_fleet::status::{Progress, Reader};
-use ropeway_fleet::store::{Run, Runs};
+use ropeway_fleet::store::{Run, Runs, Store};
 use ropeway_vfs::{Clock, End, ErrorKind, Kind};
 use serde_json::json;
 
