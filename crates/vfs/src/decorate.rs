@@ -21,6 +21,8 @@ mod file;
 pub mod gentle;
 mod layer;
 pub mod limit;
+pub mod ops;
+pub mod relief;
 pub mod slow;
 #[cfg(test)]
 mod test_kit;

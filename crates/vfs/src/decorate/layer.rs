@@ -148,7 +148,7 @@ pub struct Call<'a> {
     pub other: Option<&'a RelPath>,
     /// Byte offset; 0 where it has no meaning.
     pub offset: u64,
-    /// Bytes asked for; 0 where it has no meaning.
+    /// Bytes asked for, or names or entries; 0 where it has no meaning.
     pub length: u64,
     /// Whether the file was opened for direct I/O.
     pub direct: bool,

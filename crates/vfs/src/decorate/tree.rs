@@ -105,9 +105,8 @@ impl<L: Layer> Tree for Layered<L> {
         names: &'a [Name],
     ) -> Pending<'a, Result<Vec<Result<Option<Metadata>>>>> {
         if !L::ITEMWISE {
-            return self.pass(Call::new(Action::Lookup, dir), move || {
-                self.inner.lookup(dir, names)
-            });
+            let call = Call::new(Action::Lookup, dir).range(0, names.len() as u64);
+            return self.pass(call, move || self.inner.lookup(dir, names));
         }
         Box::pin(async move {
             let call = Call::new(Action::Lookup, dir);
