@@ -35,6 +35,9 @@ pub enum Error {
     /// The catalog of the job is gone: there is a later job, or somebody removed it.
     #[error("the job is over: its catalog was removed")]
     Over,
+    /// The folder for temporary files of this machine cannot be used.
+    #[error("cannot write to the folder for temporary files of this machine: {0}")]
+    Scratch(std::io::Error),
     /// The job was resumed as often as it may be.
     #[error("the job was resumed {0} times already")]
     Resumed(usize),
@@ -63,6 +66,20 @@ impl Error {
     /// Makes an error of a queue.
     pub fn queue(reason: impl Into<String>) -> Self {
         Self::Queue(reason.into())
+    }
+
+    /// Returns what others are told of a worker that cannot go on: with the end, since they may have another one.
+    pub fn told(&self) -> String {
+        match self.kind() {
+            Some((_, End::Source)) => format!("source: {self}"),
+            Some((_, End::Target)) => format!("target: {self}"),
+            None => self.to_string(),
+        }
+    }
+
+    /// Whether the target has no space left.
+    pub fn is_full(&self) -> bool {
+        self.kind() == Some((ErrorKind::NoSpace, End::Target))
     }
 
     /// Whether only this claim is over, and not the work of this worker.

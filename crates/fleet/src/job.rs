@@ -4,6 +4,7 @@ use ropeway_vfs::Capabilities;
 use serde::{Deserialize, Serialize};
 
 use crate::outlook::Size;
+use crate::budget::Budget;
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.
@@ -32,6 +33,12 @@ pub struct JobFile {
     /// What the job before this one found in the same source.
     #[serde(default)]
     pub expected: Option<Size>,
+    /// What all workers together may ask of the source.
+    #[serde(default)]
+    pub source_budget: Budget,
+    /// What they may ask of the target, besides the catalog.
+    #[serde(default)]
+    pub target_budget: Budget,
     /// The server that hands out tasks; without one the catalog does.
     #[serde(default)]
     pub queue: Option<QueueServer>,
@@ -86,6 +93,8 @@ impl JobFile {
             delete: false,
             bwlimit: None,
             expected: None,
+            source_budget: Budget::default(),
+            target_budget: Budget::default(),
             queue: None,
         }
     }
@@ -106,6 +115,16 @@ impl JobFile {
     #[must_use]
     pub fn with_bwlimit(self, bwlimit: Option<String>) -> Self {
         Self { bwlimit, ..self }
+    }
+
+    /// Limits what all workers together ask of source and target.
+    #[must_use]
+    pub fn with_budgets(self, source_budget: Budget, target_budget: Budget) -> Self {
+        Self {
+            source_budget,
+            target_budget,
+            ..self
+        }
     }
 
     /// Removes what only the target has.
@@ -142,7 +161,12 @@ mod tests {
 
     #[test]
     fn a_job_is_read_as_written_and_other_versions_are_refused() {
-        let job = JobFile::new("/a".to_owned(), "smb://nas/b".to_owned());
+        let budget = Budget {
+            ops: Some(500),
+            latency_ms: Some(20),
+        };
+        let job =
+            JobFile::new("/a".to_owned(), "smb://nas/b".to_owned()).with_budgets(budget, Budget::default());
         assert_eq!(JobFile::decode(&job.encode()), Some(job.clone()));
         let other = String::from_utf8(job.encode())
             .unwrap()

@@ -21,6 +21,7 @@
 //! to at most one claim that can still commit.** [`store`] says how a claim that was taken over is
 //! kept from doing anything.
 
+pub mod budget;
 pub mod catalog;
 pub mod claim;
 mod codec;

@@ -4,10 +4,13 @@
 //! machine to machine, and so may the path, so [`SourceMark`] keeps a random sample of what lies at
 //! the top of the tree: names, kinds, and times of change. A source may change while it is copied;
 //! so half of the names must still be there, and one of them unchanged.
+//!
+//! A worker whose account may not read what `submit` could read would copy nothing and report all of it as failed.
+//! So some nodes of the sample are opened too.
 
 use std::collections::BTreeMap;
 
-use ropeway_vfs::{Kind, Metadata, Name, RelPath, Result, Tree};
+use ropeway_vfs::{CacheMode, Error, ErrorKind, Kind, Metadata, Name, OpenOptions, RelPath, Result, Tree};
 use serde::{Deserialize, Serialize};
 
 use crate::files::is_of_ropeway;
@@ -21,6 +24,8 @@ const FOLDERS: (usize, usize) = (4, 4);
 const SEEN_MAX: usize = 4_096;
 /// Mounted volumes of which entries are in the sample at most.
 const MOUNTED_MAX: usize = 64;
+/// Files, and folders, that are opened. A guess: few, since workers do it before each report.
+const OPENED_MAX: usize = 4;
 /// Difference of times that still counts as none: FAT rounds to two seconds.
 const TIME_TOLERANCE_NS: u64 = 2_000_000_000;
 /// Number of marks from which one must be unchanged.
@@ -33,6 +38,9 @@ struct Mark {
     path: String,
     folder: bool,
     modified: i64,
+    /// Whether `submit` could read it, and workers try to.
+    #[serde(default)]
+    readable: bool,
 }
 
 /// A sample of a source.
@@ -87,6 +95,17 @@ impl SourceMark {
                 .unwrap_or_default();
             marks.extend((inside.iter()).map(|(name, metadata)| Mark::new(&folder.join(name), metadata)));
         }
+        let (mut files, mut folders) = (0, 0);
+        for mark in &mut marks {
+            let opened = if mark.folder { &mut folders } else { &mut files };
+            if *opened < OPENED_MAX
+                && let Some(path) = mark.path()
+                && read(source, &path, mark.folder).await.is_ok()
+            {
+                mark.readable = true;
+                *opened += 1;
+            }
+        }
         Ok(Self(marks))
     }
 
@@ -101,6 +120,33 @@ impl SourceMark {
     /// It cannot be examined. What is not there is no error.
     pub async fn compare(&self, source: &dyn Tree) -> Result<Match> {
         Ok(self.examine(source).await?.0)
+    }
+
+    /// Checks that this process may read what `submit` could read. A node whose permissions somebody changed in the
+    /// meantime proves nothing, so it is refused only if it may read no file of the sample, or no folder.
+    ///
+    /// # Errors
+    /// It may not, or the source does not answer.
+    pub async fn check_access(&self, source: &dyn Tree) -> Result<()> {
+        for folder in [false, true] {
+            let mut denied: Option<Error> = None;
+            for mark in (self.0.iter()).filter(|mark| mark.readable && mark.folder == folder) {
+                let Some(path) = mark.path() else { continue };
+                match read(source, &path, folder).await {
+                    Err(error) if error.kind == ErrorKind::PermissionDenied => denied = Some(error),
+                    Err(error) if error.verdict() == ropeway_vfs::Verdict::Abort => return Err(error),
+                    Err(_) => {}
+                    Ok(()) => {
+                        denied = None;
+                        break;
+                    }
+                }
+            }
+            if let Some(error) = denied {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Compares a source with the sample. Returns also the folders of the sample that have none of the nodes any more
@@ -145,6 +191,7 @@ impl Mark {
             path: path.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
             folder: metadata.kind == Kind::Directory,
             modified: nanoseconds(metadata.modified),
+            readable: false,
         }
     }
 
@@ -152,6 +199,17 @@ impl Mark {
         let pairs = self.path.as_bytes().chunks(2);
         let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
         RelPath::parse(&bytes.collect::<Option<Vec<u8>>>()?)
+    }
+}
+
+/// Opens a node as a copy does.
+async fn read(source: &dyn Tree, path: &RelPath, folder: bool) -> Result<()> {
+    match folder {
+        true => source.list(path).await?.next(1).await.map(drop),
+        false => {
+            let options = OpenOptions::read(CacheMode::Keep);
+            source.open(path, options).await.map(drop)
+        }
     }
 }
 
@@ -182,7 +240,10 @@ async fn sample(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ropeway_vfs::clock::simulate;
+    use ropeway_vfs::decorate::faults::{FaultRule, Faults};
     use ropeway_vfs::{MemoryTree, VirtualClock};
 
     use super::*;
@@ -200,6 +261,42 @@ mod tests {
                 .unwrap();
         }
         tree
+    }
+
+    /// What the account of one worker may not read.
+    fn denied(tree: &Arc<MemoryTree>, rules: &str) -> Arc<dyn Tree> {
+        let rules = FaultRule::parse(rules).unwrap();
+        Faults::new(Arc::clone(tree) as _, rules, Arc::new(VirtualClock::new()))
+    }
+
+    #[test]
+    fn a_worker_that_may_read_nothing_is_told_and_one_file_that_is_closed_is_not_enough() {
+        let clock = VirtualClock::new();
+        let tree = Arc::new(filled(0..10));
+        simulate(&clock, tree.make_dir(&path("d"), 0o755)).unwrap();
+        let random = &mut fastrand::Rng::with_seed(1);
+        // A file that `submit` could not read says nothing.
+        let seen = denied(&tree, "open:path=f1,errno=EACCES");
+        let mark = simulate(&clock, SourceMark::take(&*seen, random)).unwrap();
+        let opened = mark.0.iter().filter(|mark| mark.readable).count();
+        assert_eq!(opened, OPENED_MAX + 1);
+        let check = |rules: &str| simulate(&clock, mark.check_access(&*denied(&tree, rules)));
+        assert!(check("open:path=f1,errno=EACCES").is_ok());
+        assert!(check("open:nth=1,errno=EACCES").is_ok());
+        for rules in ["open:errno=EACCES", "list:path=d,errno=EACCES"] {
+            assert_eq!(
+                check(rules).unwrap_err().kind,
+                ErrorKind::PermissionDenied,
+                "{rules}"
+            );
+        }
+        assert_eq!(
+            check("open:kind=authentication").unwrap_err().kind,
+            ErrorKind::Authentication
+        );
+        assert!(check("open:errno=EIO").is_ok());
+        let nothing = denied(&Arc::new(MemoryTree::new()), "open:errno=EACCES");
+        simulate(&clock, SourceMark::default().check_access(&*nothing)).unwrap();
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub(crate) struct FleetSubmitArgs {
     /// seconds; if one dies, after --lease.
     #[arg(long, value_name = "RATE", value_parser = values::bwlimit_text)]
     pub(crate) bwlimit: Option<String>,
+    /// What all workers together may ask of the ends.
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
     /// Server of NATS that hands out the tasks, with JetStream: nats://HOST[:PORT] or tls://…, several with commas
     ///
     /// Without it the folder of the job does, which needs no service. What is done is recorded in that folder in
@@ -87,6 +90,35 @@ pub(crate) struct FleetSubmitArgs {
     /// Connections to servers.
     #[command(flatten)]
     pub(crate) share: ShareArgs,
+}
+
+/// What all workers of a job together may ask of its ends.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct BudgetArgs {
+    /// Limit of operations on names and attributes at SRC, a second, for all workers together
+    ///
+    /// Opening, listing, examining, creating, renaming and flushing count, also each name that is looked up, and a
+    /// small file that is read or written at once as one; reads and writes of larger files do not, see --bwlimit. As
+    /// with --bwlimit each worker takes an equal share. The folder of the job is not limited.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) source_ops: Option<u64>,
+    /// The same at DST
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) target_ops: Option<u64>,
+    /// Time that one operation at SRC or DST should take at most, e.g. 50ms (1ms to 1m)
+    ///
+    /// If operations take longer, each worker has fewer of them in flight, at last one with pauses between, and more
+    /// again when they are faster. So a server that others use too, or that slows down, is given less by all workers.
+    /// A read or write of more than 64 KiB may take longer in proportion. The goal must be at least twice what an
+    /// operation takes while the server is idle.
+    #[arg(long, value_name = "TIME", value_parser = values::latency)]
+    pub(crate) latency_goal: Option<Duration>,
+    /// Another goal for SRC
+    #[arg(long, value_name = "TIME", value_parser = values::latency)]
+    pub(crate) source_latency_goal: Option<Duration>,
+    /// Another goal for DST
+    #[arg(long, value_name = "TIME", value_parser = values::latency)]
+    pub(crate) target_latency_goal: Option<Duration>,
 }
 
 /// `ropeway fleet work` and `resume`.

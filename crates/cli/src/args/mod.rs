@@ -48,7 +48,7 @@ pub(crate) use dirty::{DirtyArgs, DirtyBy, DirtyCommand, DirtyDrainArgs, DirtySh
 pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
 pub(crate) use fleet::{
-    FleetArgs, FleetCommand, FleetPageArgs, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs, FleetWorkArgs,
+    BudgetArgs, FleetArgs, FleetCommand, FleetPageArgs, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs, FleetWorkArgs,
     NatsArgs,
 };
 pub(crate) use http::HttpArgs;

@@ -487,6 +487,15 @@ pub(super) fn duration(given: &str) -> Result<Duration, String> {
     ropeway_lab::link::parse_time(given)
 }
 
+/// Parses a goal for the time of an operation.
+pub(super) fn latency(given: &str) -> Result<Duration, String> {
+    let goal = duration(given)?;
+    match (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&goal) {
+        true => Ok(goal),
+        false => Err("it takes 1ms to 1m".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -208,7 +208,7 @@ impl Crew {
         {
             let mut state = self.state.lock();
             state.has_left = true;
-            state.reason = ended.as_ref().err().map(ToString::to_string);
+            state.reason = ended.as_ref().err().map(Error::told);
         }
         // If the catalog cannot be written to, silence tells the same, later.
         let _ = self.beat().await;
@@ -324,6 +324,7 @@ impl Crew {
         if !matched.may_begin() {
             return Err(Error::OtherSource(matched));
         }
+        job.mark.check_access(&**source).await.map_err(Error::source)?;
         self.state.lock().job = Some(job);
         Ok(())
     }
@@ -335,10 +336,13 @@ impl Crew {
             && self.state.lock().job.as_ref().is_some_and(|job| job.delete)
     }
 
-    /// Checks that the source is still there, before a task is reported as done: one that was
-    /// unmounted looks empty.
+    /// Checks that the source is still there and may be read, before a task is reported as done: one that was
+    /// unmounted looks empty, and where this worker may read nothing any more others may.
     async fn check_source(&self) -> Result<()> {
-        self.examine_source().await.map(drop)
+        self.examine_source().await?;
+        let mark = self.state.lock().job.as_ref().map(|job| job.mark.clone());
+        let checked = mark.unwrap_or_default().check_access(&*self.ends.source).await;
+        checked.map_err(Error::source)
     }
 
     /// Does the same. Returns the folders that lost all that `submit` saw in them.

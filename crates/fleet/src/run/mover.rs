@@ -15,8 +15,12 @@ use ropeway_vfs::{
     OpenOptions, Pending, Preserve, RelPath, Tree,
 };
 
+use crate::budget::Shares;
 use crate::error::{Error, Result};
 use crate::task::nanoseconds;
+
+/// Bytes that the folder for hashes must take: about those of the largest slice.
+const PROBE: usize = 256 << 10;
 
 /// A node to copy.
 #[derive(Clone, Debug)]
@@ -63,7 +67,7 @@ pub trait Mover: Send + Sync {
     fn pool(&self) -> &Pool;
 
     /// Returns a number that grows while a slice is copied: bytes that were read, sent and made durable since
-    /// the mover was made, and milliseconds that a limit of the rate held reads back. A slice may be one file that
+    /// the mover was made, and milliseconds that budgets held it back. A slice may be one file that
     /// takes hours.
     fn bytes_moved(&self) -> u64 {
         0
@@ -82,6 +86,7 @@ pub struct EngineMover {
     target: Arc<dyn Tree>,
     pool: Pool,
     limit: Arc<RateLimit>,
+    shares: Shares,
     /// Folder for the hashes of a slice.
     scratch: PathBuf,
     number: AtomicU64,
@@ -106,6 +111,7 @@ impl EngineMover {
             source,
             target,
             limit,
+            shares: Shares::default(),
             scratch,
             number: AtomicU64::new(0),
             running: Mutex::default(),
@@ -113,6 +119,12 @@ impl EngineMover {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
+    }
+
+    /// Notes the budgets that the trees keep to: a worker that waits for its share is no straggler.
+    #[must_use]
+    pub fn with_shares(self, shares: Shares) -> Self {
+        Self { shares, ..self }
     }
 
     fn spec(&self, moves: &[Move], manifest: PathBuf) -> JobSpec {
@@ -151,6 +163,9 @@ impl EngineMover {
         let failed: Arc<Mutex<HashMap<String, String>>> = Arc::default();
         let fatal: Arc<Mutex<Option<EndError>>> = Arc::default();
         let (items, last) = (Arc::clone(&failed), Arc::clone(&fatal));
+        let names: HashMap<String, RelPath> = (moves.iter())
+            .map(|moved| (moved.stage.to_string(), moved.source.clone()))
+            .collect();
         let sink = move |event: Event| {
             if let Event::ItemError {
                 path,
@@ -162,7 +177,9 @@ impl EngineMover {
             } = event
             {
                 if fatal {
-                    let error = ropeway_vfs::Error::new(op, &RelPath::root(), kind);
+                    let own = RelPath::parse(path.as_bytes());
+                    let shown = names.get(&path).or(own.as_ref());
+                    let error = ropeway_vfs::Error::new(op, shown.unwrap_or(&RelPath::root()), kind);
                     *last.lock() = Some(match on_source {
                         true => EndError::on_source(error),
                         false => EndError::on_target(error),
@@ -194,7 +211,19 @@ impl EngineMover {
             self.target.sync().await.map_err(Error::target)?;
         }
         let failed = std::mem::take(&mut *failed.lock());
-        self.look(stage, moves, &hashes, &failed).await
+        let moved = self.look(stage, moves, &hashes, &failed).await?;
+        if moves.iter().zip(&moved).any(lacks_hash) {
+            self.check_scratch().map_err(Error::Scratch)?;
+        }
+        Ok(moved)
+    }
+
+    /// Checks that the hashes of a slice can be written.
+    fn check_scratch(&self) -> std::io::Result<()> {
+        let probe = self.scratch.join("probe");
+        let written = std::fs::write(&probe, vec![0_u8; PROBE]);
+        let _ = std::fs::remove_file(probe);
+        written
     }
 
     /// Looks what is in the stage.
@@ -230,6 +259,11 @@ impl EngineMover {
     }
 }
 
+/// Whether a file was copied whose hash is not known: its job ended early, or could not write the hashes.
+fn lacks_hash((wanted, moved): (&Move, &Moved)) -> bool {
+    wanted.metadata.kind == Kind::File && matches!(moved, Moved::Copied { hash: None, .. })
+}
+
 /// Returns the bytes that a job has read, sent and made durable.
 fn moved_by(job: &Handle) -> u64 {
     let counters = job.counters();
@@ -256,8 +290,8 @@ impl Mover for EngineMover {
 
     fn bytes_moved(&self) -> u64 {
         let running = self.running.lock().as_ref().map_or(0, moved_by);
-        // One that waits for its share of a rate is no straggler.
-        let waited = self.limit.held_back().as_millis() as u64;
+        // One that waits for its share of a budget is no straggler.
+        let waited = (self.limit.held_back() + self.shares.held_back()).as_millis() as u64;
         self.moved.load(Ordering::Relaxed) + running + waited
     }
 

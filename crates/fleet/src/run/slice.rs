@@ -58,7 +58,13 @@ impl Crew {
             .collect();
         let mut moved = match moves.is_empty() {
             true => Vec::new(),
-            false => self.mover.copy(&stage, &moves).await?,
+            false => match self.mover.copy(&stage, &moves).await {
+                Ok(moved) => moved,
+                Err(error) => {
+                    self.make_room(&error, &moves).await;
+                    return Err(error);
+                }
+            },
         }
         .into_iter();
         self.counters
@@ -68,6 +74,17 @@ impl Crew {
             outcome.unwrap_or_else(|| self.moved(item, moved.next().unwrap_or_else(Moved::gone)))
         });
         Ok(outcomes.collect())
+    }
+
+    /// Removes what this slice has in the stage if the target is full, so that the others can be told. None of it is
+    /// published, so whoever takes the task over copies it again anyway.
+    async fn make_room(&self, error: &Error, moves: &[Move]) {
+        if !error.is_full() {
+            return;
+        }
+        for moved in moves {
+            let _ = self.ends.target.remove_file(&moved.stage).await;
+        }
     }
 
     /// Whether a file is copied by several workers.

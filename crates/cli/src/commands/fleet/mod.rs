@@ -2,6 +2,7 @@
 
 mod figures;
 mod page;
+mod budget;
 mod place;
 mod queue;
 mod scratch;
@@ -62,6 +63,8 @@ fn failure(what: &str, error: &Error) -> Failure {
             .hint("`ropeway fleet status DST` shows whether there is a later job"),
         Error::Resumed(_) => Failure::new(code::REFUSED, format!("{what}: {error}"))
             .hint("`ropeway fleet submit` makes a new job, which copies what is missing"),
+        Error::Scratch(_) => Failure::new(code::TARGET, format!("{what}: {error}"))
+            .hint("free space there, or set TMPDIR to another folder"),
         Error::Stopped => Failure::new(code::INTERRUPTED, format!("{what}: interrupted")),
         error => Failure::new(code::TARGET, format!("{what}: {error}")),
     }

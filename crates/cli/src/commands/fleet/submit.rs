@@ -13,7 +13,7 @@ use ropeway_vfs::{Clock, End, ErrorKind, Kind};
 use serde_json::json;
 
 use super::place::{Target, opener, source_place};
-use super::{failure, queue};
+use super::{budget, failure, queue};
 use crate::args::FleetSubmitArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
@@ -52,6 +52,7 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         return Err(Failure::new(code::REFUSED, message)
             .hint("use `ropeway mirror`, which proves where each folder lies, or a mounted folder as DST"));
     }
+    let (of_source, of_target) = budget::of_job(&args.budget, &*from, &*tree).await?;
     let rules = EndRules::between(from.capabilities(), tree.capabilities());
     match tree.metadata(&target.path).await {
         Ok(metadata) if metadata.kind != Kind::Directory => {
@@ -77,6 +78,7 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         .with_deletions(args.delete)
         .with_bwlimit(args.bwlimit.clone())
         .with_expected(expected)
+        .with_budgets(of_source, of_target)
         .with_queue(server.clone());
     let token = fastrand::Rng::new().u64(..);
     let submitted = runs.submit(before, token, &job).await.map_err(fail)?;

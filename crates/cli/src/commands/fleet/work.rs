@@ -1,6 +1,6 @@
 //! `ropeway fleet work` and `resume`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,12 @@ use std::time::Duration;
 use ropeway_copy::RuntimeClock;
 use ropeway_fleet::run::{Crew, Ended, Ends, EngineMover, WorkOptions};
 use ropeway_fleet::status::{Progress, Reader, Status};
-use ropeway_fleet::store::Store;
-use ropeway_fleet::workers::Beat;
-use ropeway_plan::Schedule;
-use ropeway_vfs::decorate::limit::{Limit, RateLimit};
-use ropeway_vfs::{Clock, Tree};
+use ropeway_fleet::store::{Run, Store};
+use ropeway_fleet::workers::{Activity, Beat};
+use ropeway_vfs::Clock;
 use serde_json::json;
 
+use super::budget::Limited;
 use super::place::{Target, opener, source_place};
 use super::scratch::Scratch;
 use super::{failure, no_job, queue};
@@ -28,9 +27,6 @@ use crate::ui::format;
 
 /// Shortest and longest lease. A shorter one is over while a device flushes; a longer one is no use.
 const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3_600));
-
-/// Workers among which the rate is divided until it is known how many there are: for a moment at the start.
-const SHARERS_UNKNOWN: u64 = 16;
 
 /// Looks for tasks in the time of one lease.
 const POLLS_PER_LEASE: u32 = 30;
@@ -66,7 +62,41 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
         .source
         .clone()
         .unwrap_or_else(|| PathBuf::from(&status.source));
-    let source = source_place(&given)?;
+    let line = servers.apart(&args.share)?;
+    let (crew, _scratch) = match begin(args, (&target, run, &given), (servers, &line)).await {
+        Ok(begun) => begun,
+        Err(failure) => {
+            // Others see why there is a worker less. If the catalog cannot be written to, they do not.
+            let _ = store.beat(&left(&failure)).await;
+            return Err(failure);
+        }
+    };
+    let ended = until_done(&crew, &mut signals).await;
+    line.log_off().await;
+    let ended = ended.map_err(fail)?;
+    if ended == Ended::Stopped {
+        return Err(
+            Failure::new(code::INTERRUPTED, "this worker stopped; the job is not complete").hint(format!(
+                "`ropeway fleet work {}` goes on, here or elsewhere",
+                target.shown
+            )),
+        );
+    }
+    let store = &crew.store;
+    let status = reader.status(store).await.map_err(fail)?.unwrap_or(status);
+    Ok(report(args, &crew, store, &status))
+}
+
+/// Makes a worker: opens the ends and what else it needs. The folder must live as long as the worker. `line`: for
+/// signs of life.
+async fn begin(
+    args: &FleetWorkArgs,
+    (target, run, source): (&Target, Run, &Path),
+    (servers, line): (&Servers, &Servers),
+) -> Result<(Crew, Scratch), Failure> {
+    let what = format!("cannot work on {}", target.shown);
+    let fail = |error| failure(&what, &error);
+    let source = source_place(source)?;
     target.refuse_overlap(&source)?;
     let both_local = source.local().is_some() && target.place.local().is_some();
     let source = opener(servers, both_local).source(&source).await?;
@@ -82,42 +112,26 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
         .await
         .map_err(fail)?
         .ok_or_else(|| no_job(&target.shown))?;
-    let (limit, source) = limited(job.bwlimit.as_deref(), &sharers, &clock, source)?;
+    let limited = Limited::new(&job, (source, tree), &sharers, &clock)?;
+    let (source, tree) = (limited.source, limited.target);
     let mover = EngineMover::new(
         Arc::clone(&source),
         Arc::clone(&tree),
         scratch.path().to_owned(),
-        limit,
-    );
+        limited.limit,
+    )
+    .with_shares(limited.shares);
     let options = options(args);
     let store = Arc::new(store);
     let queue = queue::open(job.queue.as_ref(), &args.nats, (&store, &clock), options.lease).await?;
     let ends = Ends::new(source, tree, target.path.clone());
     let mut crew = Crew::new(ends, (Arc::clone(&store), queue), Arc::new(mover), clock, options);
     crew.sharers = sharers;
-    let line = servers.apart(&args.share)?;
     if target.has_own_line() {
-        let (tree, _) = target.open_for(&line, both_local).await?;
+        let (tree, _) = target.open_for(line, both_local).await?;
         crew.signs = Arc::new(store.through(tree));
     }
-    let crew = crew.about(Beat {
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        process: std::process::id(),
-        ..Beat::default()
-    });
-    let ended = until_done(&crew, &mut signals).await;
-    line.log_off().await;
-    let ended = ended.map_err(fail)?;
-    if ended == Ended::Stopped {
-        return Err(
-            Failure::new(code::INTERRUPTED, "this worker stopped; the job is not complete").hint(format!(
-                "`ropeway fleet work {}` goes on, here or elsewhere",
-                target.shown
-            )),
-        );
-    }
-    let status = reader.status(&store).await.map_err(fail)?.unwrap_or(status);
-    Ok(report(args, &crew, &store, &status))
+    Ok((crew.about(about()), scratch))
 }
 
 fn options(args: &FleetWorkArgs) -> WorkOptions {
@@ -129,29 +143,23 @@ fn options(args: &FleetWorkArgs) -> WorkOptions {
     options
 }
 
-/// Makes the limit of a job's rate, of which each worker takes its share, and the source that keeps to it.
-fn limited(
-    bwlimit: Option<&str>,
-    sharers: &Arc<AtomicU64>,
-    clock: &Arc<dyn Clock>,
-    source: Arc<dyn Tree>,
-) -> Result<(Arc<RateLimit>, Arc<dyn Tree>), Failure> {
-    let Some(text) = bwlimit else {
-        return Ok((RateLimit::unlimited(Arc::clone(clock)), source));
-    };
-    let schedule = Schedule::parse(text)
-        .map_err(|error| Failure::new(code::TARGET, format!("the job cannot be read: {error}")))?;
-    let sharers = Arc::clone(sharers);
-    let rate = move || {
-        let sharers = match sharers.load(Ordering::Relaxed) {
-            0 => SHARERS_UNKNOWN,
-            known => known,
-        };
-        let rate = schedule.rate_at(jiff::Zoned::now().datetime())?;
-        Some((rate / sharers).max(1))
-    };
-    let limit = RateLimit::new(rate, Arc::clone(clock));
-    Ok((Arc::clone(&limit), Limit::new(source, limit)))
+/// Returns what a sign of life says of this process.
+fn about() -> Beat {
+    Beat {
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        process: std::process::id(),
+        ..Beat::default()
+    }
+}
+
+/// Returns the sign of a worker that cannot begin.
+fn left(failure: &Failure) -> Beat {
+    Beat {
+        beat: 1,
+        activity: Activity::Left,
+        reason: Some(failure.message.clone()),
+        ..about()
+    }
 }
 
 /// Makes the folder for the hashes of a slice.
