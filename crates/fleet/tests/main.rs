@@ -7,6 +7,7 @@
 
 mod deletions;
 mod engine;
+mod full;
 mod large;
 mod simulate;
 mod simulations;

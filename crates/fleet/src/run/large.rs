@@ -386,6 +386,8 @@ impl PartWork<'_> {
             Err(Error::End(EndError { error, .. })) if is_of_node(error.kind) => {
                 // What is not there may have its name already, if this worker slept.
                 self.crew.store.check(self.claim).await?;
+                // What is recorded stands: another worker may have rights that this one lost.
+                self.crew.check_source().await?;
                 Ok(Err(error.to_string()))
             }
             Err(error) => Err(error),
