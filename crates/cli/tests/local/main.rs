@@ -14,6 +14,7 @@ mod faults;
 mod fidelity;
 mod filters;
 mod fleet;
+mod fleet_left;
 mod fleet_storm;
 mod fleet_views;
 mod followed_links;

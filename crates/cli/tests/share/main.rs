@@ -8,6 +8,7 @@
 mod client_suites;
 mod compression;
 mod dfs_hosts;
+mod fleet_workers;
 #[cfg(feature = "kerberos")]
 mod kerberos;
 mod line;

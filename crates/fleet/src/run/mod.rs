@@ -320,11 +320,12 @@ impl Crew {
         if job.rules.as_ref().is_some_and(|own| *own != rules) {
             return Err(Error::OtherRules);
         }
+        // First: to an account without rights the right source looks like another one.
+        job.mark.check_access(&**source).await.map_err(Error::source)?;
         let matched = job.mark.compare(&**source).await.map_err(Error::source)?;
         if !matched.may_begin() {
             return Err(Error::OtherSource(matched));
         }
-        job.mark.check_access(&**source).await.map_err(Error::source)?;
         self.state.lock().job = Some(job);
         Ok(())
     }
@@ -339,10 +340,10 @@ impl Crew {
     /// Checks that the source is still there and may be read, before a task is reported as done: one that was
     /// unmounted looks empty, and where this worker may read nothing any more others may.
     async fn check_source(&self) -> Result<()> {
-        self.examine_source().await?;
         let mark = self.state.lock().job.as_ref().map(|job| job.mark.clone());
         let checked = mark.unwrap_or_default().check_access(&*self.ends.source).await;
-        checked.map_err(Error::source)
+        checked.map_err(Error::source)?;
+        self.examine_source().await.map(drop)
     }
 
     /// Does the same. Returns the folders that lost all that `submit` saw in them.

@@ -11,7 +11,7 @@ mod submit;
 mod work;
 
 use ropeway_fleet::error::Error;
-use ropeway_vfs::EndError;
+use ropeway_vfs::{End, EndError};
 
 use crate::args::{FleetArgs, FleetCommand};
 use crate::failure::{Failure, code};
@@ -44,7 +44,14 @@ pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
 /// Makes the failure of a command; `what` says what could not be done.
 fn failure(what: &str, error: &Error) -> Failure {
     match error {
-        Error::End(EndError { end, error }) => Failure::of_node(what, error, *end),
+        Error::End(EndError { end, error }) => {
+            let name = match end {
+                End::Source => "source",
+                End::Target => "target",
+            };
+            let what = format!("{what}: {name}: cannot {} {}", error.op.verb(), error.path);
+            Failure::of_node(&what, error, *end)
+        }
         Error::Damaged(_) => Failure::new(code::TARGET, format!("{what}: {error}")).hint(
             "what it recorded is lost: remove the folder .ropeway-fleet-… of this target and `submit` again; \
              files that are equal are not copied again",
