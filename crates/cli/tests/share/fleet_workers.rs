@@ -185,7 +185,7 @@ fn rights_that_are_taken_away_in_the_middle_stop_the_workers_and_the_job_goes_on
         reasons.len() == 2 && reasons.iter().all(|reason| reason.starts_with("source: ")),
         "{open}"
     );
-    let again = [("available", "yes"), ("valid users", "ann")];
+    let again = [("available", "yes"), ("valid users", "")];
     ground.smbd.reconfigure("data", &again).unwrap();
     fleet(place, &["work", "dst"]).ok();
     content_same(&ground.behind("data/src"), &place.join("dst"));
