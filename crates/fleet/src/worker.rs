@@ -14,6 +14,7 @@
 //! the task over leaves it out.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ropeway_vfs::{ContentHash, Metadata, Name, RelPath};
 
@@ -112,19 +113,19 @@ pub enum Step {
         /// Number of the first item.
         first: u32,
         /// The items.
-        items: Vec<Item>,
+        items: Arc<Vec<Item>>,
     },
     /// Publish a segment.
     Publish {
         /// Its number.
         number: u32,
         /// Its records.
-        records: Vec<Record>,
+        records: Arc<Vec<Record>>,
         /// Tasks that are given away.
         given: Vec<Task>,
     },
-    /// Give staged files their names.
-    Rename(Vec<Record>),
+    /// Give those of these nodes that are staged files their names.
+    Rename(Arc<Vec<Record>>),
     /// Make all names durable.
     Flush,
     /// Offer tasks to other workers.
@@ -144,7 +145,7 @@ pub struct Worker {
     queue: VecDeque<Step>,
     slice: Vec<Item>,
     slice_bytes: u64,
-    copying: Vec<Item>,
+    copying: Arc<Vec<Item>>,
     records: Vec<Record>,
     /// Tasks that are given away and not published yet.
     giving: Vec<Task>,
@@ -168,7 +169,7 @@ impl Worker {
             queue: VecDeque::from([Step::Fence]),
             slice: Vec::new(),
             slice_bytes: 0,
-            copying: Vec::new(),
+            copying: Arc::default(),
             records: Vec::new(),
             giving: Vec::new(),
             given: Vec::new(),
@@ -221,7 +222,7 @@ impl Worker {
         self.segments += 1;
         Step::Publish {
             number: self.segments - 1,
-            records: std::mem::take(&mut self.records),
+            records: Arc::new(std::mem::take(&mut self.records)),
             given: Vec::new(),
         }
     }
@@ -335,8 +336,8 @@ impl Worker {
             self.publish();
             return;
         }
-        self.copying = std::mem::take(&mut self.slice);
-        let items = self.copying.clone();
+        self.copying = Arc::new(std::mem::take(&mut self.slice));
+        let items = Arc::clone(&self.copying);
         self.queue.push_back(Step::Copy {
             first: self.staged,
             items,
@@ -350,13 +351,13 @@ impl Worker {
     pub fn copied(&mut self, outcomes: Vec<Outcome>) {
         let items = std::mem::take(&mut self.copying);
         assert_eq!(items.len(), outcomes.len(), "each item has an outcome");
-        for ((item, mut outcome), staged) in items.into_iter().zip(outcomes).zip(self.staged..) {
+        for ((item, mut outcome), staged) in items.iter().zip(outcomes).zip(self.staged..) {
             if let State::Copied { staged: place } = &mut outcome.state {
                 *place = staged;
             }
             count(&mut self.sums, &outcome);
             if let State::Parted { .. } = outcome.state {
-                self.cut(&item);
+                self.cut(item);
             }
             let mut record = Record::new(item.path(), outcome.size, outcome.modified, outcome.state);
             record.hash = outcome.hash;
@@ -379,10 +380,10 @@ impl Worker {
 
     /// Puts the steps that follow a slice in their order.
     fn publish(&mut self) {
-        let records = std::mem::take(&mut self.records);
+        let records = Arc::new(std::mem::take(&mut self.records));
         let given = std::mem::take(&mut self.giving);
-        let copied = |record: &&Record| matches!(record.state, State::Copied { .. });
-        let rename: Vec<Record> = records.iter().filter(copied).cloned().collect();
+        let copied = |record: &Record| matches!(record.state, State::Copied { .. });
+        let rename = records.iter().any(copied).then(|| Arc::clone(&records));
         let mut steps = Vec::new();
         if !records.is_empty() || !given.is_empty() {
             steps.push(Step::Publish {
@@ -392,7 +393,7 @@ impl Worker {
             });
             self.segments += 1;
         }
-        if !rename.is_empty() {
+        if let Some(rename) = rename {
             let place = match mutations::is(Mutation::RenameBeforePublish) {
                 true => 0,
                 false => steps.len(),

@@ -133,10 +133,18 @@ impl NameMap {
     /// # Errors
     /// The reason why it cannot.
     pub fn check(&self, name: &Name) -> Result<(), NameError> {
+        self.check_bytes(name.as_bytes())
+    }
+
+    /// The same for the bytes of a name, as a path has them.
+    ///
+    /// # Errors
+    /// The reason why it cannot.
+    pub fn check_bytes(&self, name: &[u8]) -> Result<(), NameError> {
         if self.windows_rules {
-            check_windows(name.as_bytes(), self.raw)?;
+            check_windows(name, self.raw)?;
         }
-        self.check_length(name.as_bytes())
+        self.check_length(name)
     }
 
     /// Returns the name to use on the target.

@@ -63,7 +63,11 @@ impl Ends {
     /// Returns the path on the target.
     pub(crate) fn target_path(&self, source: &RelPath) -> Result<RelPath, NameError> {
         if self.names.is_identity() {
-            source.components().try_for_each(|name| self.names.check(&name))?;
+            // Without a copy of each component: this is asked twice for each file.
+            let names = source.as_bytes().split(|byte| *byte == b'/');
+            names
+                .filter(|name| !name.is_empty())
+                .try_for_each(|name| self.names.check_bytes(name))?;
             return Ok(self.target_root.join_path(source));
         }
         let mut path = self.target_root.clone();

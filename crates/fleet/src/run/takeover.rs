@@ -121,12 +121,13 @@ impl Crew {
         records: &[Record],
     ) -> Result<Vec<(RelPath, String)>> {
         let mut failed = Vec::new();
+        let stage = &self.store.stage(claim);
         for chunk in records.chunks(super::slice::AT_ONCE) {
             let renames = chunk.iter().map(|record| async move {
                 let State::Copied { staged: number } = record.state else {
                     return Ok(None);
                 };
-                self.name_file(claim, number, &record.path).await
+                self.give_name(&stage.join(&staged(number)), &record.path).await
             });
             let results = futures_util::future::join_all(renames).await;
             for (record, result) in chunk.iter().zip(results) {
