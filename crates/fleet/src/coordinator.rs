@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use crate::catalog::{Replay, Sums};
+use crate::store::SEGMENT_FOLDERS;
 use crate::task::{Task, TaskId, Work};
 
 /// Files with several names for one task of links: what a worker holds in memory, about 200 bytes
@@ -17,6 +18,11 @@ const PARTS_EACH: u64 = 100_000;
 
 /// Nodes to delete for one task.
 const DELETIONS_EACH: u64 = 100_000;
+
+/// Folders up to which one task sets the attributes of all, and for each task that does so before it if there are
+/// more. A guess: one worker is done with them in minutes, and a kill costs no more. Tests of this crate do not make so
+/// many.
+const FOLDERS_EACH: u64 = if cfg!(test) { 1_000 } else { 100_000 };
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +62,7 @@ pub fn next(situation: &Situation<'_>) -> Plan {
         }
     };
     // Not by the list of tasks: a listing is not one moment.
-    if !situation.replay.open(roots.clone().map(Task::id)).is_empty() {
+    if situation.replay.is_open(roots.clone().map(Task::id)) {
         return missing(roots.cloned().collect());
     }
     for phase in late(situation) {
@@ -95,14 +101,25 @@ pub fn late_tasks(round: u32, sums: &Sums, failed: u64) -> Vec<Vec<Task>> {
     let deletes = failed == 0 && sums.files > 0;
     let extra = if deletes { sums.extra } else { 0 };
     let deletions = shards(extra, DELETIONS_EACH);
+    let folders = folder_shares(sums);
     let phase =
         |shards, work: fn(u32, u32) -> Work| (0..shards).map(|shard| task(work(shard, shards))).collect();
     vec![
         phase(joins, |shard, shards| Work::Join { shard, shards }),
         phase(links, |shard, shards| Work::Links { shard, shards }),
         phase(deletions, |shard, shards| Work::Delete { shard, shards }),
+        phase(folders, |shard, shards| Work::FolderShare { shard, shards }),
         vec![task(Work::FolderTimes)],
     ]
+}
+
+/// Returns how many tasks set attributes of folders before the last phase does. `sums`: those of all tasks that are
+/// done. Each reads the segments in folders of its own, so there are no more than those.
+pub fn folder_shares(sums: &Sums) -> u32 {
+    match sums.folders > FOLDERS_EACH {
+        true => sums.folders.div_ceil(FOLDERS_EACH).min(SEGMENT_FOLDERS as u64) as u32,
+        false => 0,
+    }
 }
 
 /// Whether what failed in a task is tried again by its names. Files with several names and attributes of folders
@@ -110,7 +127,7 @@ pub fn late_tasks(round: u32, sums: &Sums, failed: u64) -> Vec<Vec<Task>> {
 pub fn fails_by_names(task: &Task) -> bool {
     !matches!(
         task.work,
-        Work::Links { .. } | Work::Delete { .. } | Work::FolderTimes
+        Work::Links { .. } | Work::Delete { .. } | Work::FolderShare { .. } | Work::FolderTimes
     )
 }
 
@@ -129,6 +146,19 @@ mod tests {
             given,
             ..Done::default()
         }
+    }
+
+    #[test]
+    fn the_attributes_of_many_folders_are_set_by_many_tasks() {
+        let shares = |folders| {
+            folder_shares(&Sums {
+                folders,
+                ..Sums::default()
+            })
+        };
+        assert_eq!((shares(0), shares(FOLDERS_EACH)), (0, 0));
+        assert_eq!((shares(FOLDERS_EACH + 1), shares(250 * FOLDERS_EACH)), (2, 250));
+        assert_eq!(shares(u64::MAX), SEGMENT_FOLDERS as u32);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::budget::Budget;
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The file `job` of a catalog. It holds no secrets: each worker has its own credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(JobFile::decode(&job.encode()), Some(job.clone()));
         let other = String::from_utf8(job.encode())
             .unwrap()
-            .replace("\"version\": 4", "\"version\": 5");
+            .replace("\"version\": 5", "\"version\": 6");
         assert_eq!(JobFile::decode(other.as_bytes()), None);
     }
 }

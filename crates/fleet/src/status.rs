@@ -324,7 +324,7 @@ impl Reader {
             if !is_last || self.replay.round_of(task) != Some(round) || !is_wanted {
                 continue;
             }
-            for block in store.segment(segment).await? {
+            for block in store.segment_for_late(segment).await? {
                 let Block::Records(records) = block else { continue };
                 for record in records {
                     match record.state {

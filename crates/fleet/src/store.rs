@@ -24,13 +24,14 @@ mod large;
 mod looks;
 pub(crate) mod rounds;
 mod runs;
+mod segments;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ropeway_vfs::{ErrorKind, Name, RelPath, Tree};
 
-use crate::catalog::{Block, Done, SegmentId, SegmentReader};
+use crate::catalog::Done;
 use crate::claim::{ClaimError, ClaimId, Claims, Epoch};
 use crate::error::{Error, Result};
 use crate::files::{Files, name};
@@ -40,6 +41,7 @@ use crate::task::{Task, TaskId};
 use crate::workers::WorkerId;
 
 pub use runs::{Run, Runs};
+pub(crate) use segments::SEGMENT_FOLDERS;
 
 /// Begin of the name of a catalog folder.
 pub const CATALOG_PREFIX: &str = crate::files::CATALOG_PREFIX;
@@ -54,6 +56,8 @@ pub struct Store {
     files: Files,
     root: RelPath,
     worker: WorkerId,
+    /// Folders of segments that are there, and durable.
+    known: segments::KnownFolders,
 }
 
 impl Store {
@@ -64,6 +68,7 @@ impl Store {
             files: Files::new(tree, temporary, worker.to_string()),
             root,
             worker,
+            known: segments::KnownFolders::default(),
         }
     }
 
@@ -174,6 +179,18 @@ impl Store {
             .publish(&self.folder("tasks"), &name(&id.to_string()), &task.encode())
             .await;
         published.map(drop).map_err(Error::target)
+    }
+
+    /// Whether a task is known and not done.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn is_born(&self, task: TaskId) -> Result<bool> {
+        let exists = self
+            .files
+            .exists(&self.folder("tasks"), &name(&task.to_string()))
+            .await;
+        exists.map_err(Error::target)
     }
 
     /// Returns the tasks that are not done. Some may be done already, or not yet born.
@@ -311,7 +328,7 @@ impl Store {
         }
     }
 
-    async fn claims_of(&self, task: TaskId) -> Result<Claims> {
+    pub(crate) async fn claims_of(&self, task: TaskId) -> Result<Claims> {
         Ok(Claims::of(self.claims_with("claims", &format!("{task}.")).await?))
     }
 
@@ -406,63 +423,6 @@ impl Store {
     pub async fn staged(&self, claim: ClaimId) -> Result<Vec<Name>> {
         let names = self.files.names(&self.stage(claim), b"").await;
         names.map_err(Error::target)
-    }
-
-    /// Publishes a segment: it is durable and part of the catalog when this returns.
-    ///
-    /// # Errors
-    /// [`Error::Claim`] if the claim is over. The segment is then not part of the catalog.
-    pub async fn publish_segment(&self, id: SegmentId, bytes: &[u8]) -> Result<()> {
-        let text = id.to_string();
-        let (folder, published) = (self.folder("segments"), name(&text));
-        self.write_in_claim(id.claim, &text, bytes).await?;
-        let written = self.own_folder(id.claim).join(&published);
-        match self
-            .tree()
-            .rename(&written, &folder.join(&published), false)
-            .await
-        {
-            Ok(()) => {}
-            // Over a network the reply to a rename may be lost, and the rename repeated.
-            Err(error) if error.kind.is_absence() => {
-                let exists = self.files.exists(&folder, &published).await;
-                if !exists.map_err(Error::target)? {
-                    return Err(self.lost_or(id.claim, error).await);
-                }
-            }
-            Err(error) => return Err(Error::target(error)),
-        }
-        self.tree().sync_dir(&folder).await.map_err(Error::target)
-    }
-
-    /// Returns the segments of a task, or of all, in the order of claims and numbers.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub async fn segments(&self, task: Option<TaskId>) -> Result<Vec<SegmentId>> {
-        let prefix = task.map(|task| format!("{task}.")).unwrap_or_default();
-        let names = self
-            .files
-            .names(&self.folder("segments"), prefix.as_bytes())
-            .await;
-        let names = names.map_err(Error::target)?;
-        let mut segments: Vec<_> = names
-            .iter()
-            .filter_map(|name| SegmentId::parse(name.as_bytes()))
-            .collect();
-        segments.sort_unstable();
-        Ok(segments)
-    }
-
-    /// Reads a segment. What it records cannot be found out in another way: files with several
-    /// names, folders, tasks that were given away.
-    ///
-    /// # Errors
-    /// The catalog cannot be read, or the segment is damaged.
-    pub async fn segment(&self, id: SegmentId) -> Result<Vec<Block>> {
-        let bytes = self.files.read(&self.path("segments", id)).await;
-        let bytes = bytes.map_err(Error::target)?.unwrap_or_default();
-        SegmentReader::all(&bytes).ok_or_else(|| Error::Damaged(format!("segments/{id}")))
     }
 
     /// Whether a task is done.

@@ -154,7 +154,8 @@ fn a_damaged_segment_or_round_is_an_error_that_names_it() {
         store.add_round(1, &[Task::root()]).await.unwrap();
         assert!(store.segment(id).await.is_ok() && store.rounds().await.is_ok());
         for cut in [0, 5, bytes.len() - 1] {
-            let file = path("c/segments").join(&name(&id.to_string()));
+            let file =
+                path(&format!("c/segments/{:02x}", id.claim.task.folder())).join(&name(&id.to_string()));
             tree.remove_file(&file).await.unwrap();
             tree.insert_file(&file, &bytes[..cut]).unwrap();
             let error = store.segment(id).await.unwrap_err();

@@ -6,7 +6,8 @@
 //!   phase 1  Join        large files whose parts are there get their attributes and names
 //!   phase 2  Links       files with several names, by the owner of (device, inode)
 //!   phase 3  Delete      what the source does not have; only if nothing failed
-//!   phase 4  FolderTimes attributes of folders, the deepest first
+//!   phase 4  FolderShare attributes of folders that are in nobody's way, if there are many
+//!   phase 5  FolderTimes attributes of the other folders, the deepest first
 //! ```
 //!
 //! A task is identified by its content ([`TaskId`]), so the same task has the same name whoever
@@ -31,6 +32,11 @@ impl TaskId {
     /// Number of characters of its text.
     pub const TEXT: usize = 32;
 
+    /// Returns the folder of its segments: its first byte.
+    pub fn folder(self) -> u8 {
+        self.0[0]
+    }
+
     /// Parses the text that `Display` writes.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != Self::TEXT {
@@ -44,6 +50,8 @@ impl TaskId {
     }
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 fn digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -54,7 +62,12 @@ fn digit(byte: u8) -> Option<u8> {
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let mut text = [0; Self::TEXT];
+        for (digits, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            digits[0] = DIGITS[usize::from(byte >> 4)];
+            digits[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -144,6 +157,13 @@ pub enum Work {
         /// Number of shares.
         shards: u32,
     },
+    /// Sets the attributes of one share of the folders: of those that are in nobody's way then.
+    FolderShare {
+        /// Number of this share, below `shards`.
+        shard: u32,
+        /// Number of shares.
+        shards: u32,
+    },
     /// Sets the attributes of all folders, the deepest first.
     FolderTimes,
 }
@@ -199,6 +219,7 @@ impl Task {
             Work::Folder { path, scope } => put_folder(&mut out, path, scope),
             Work::Links { shard, shards } => put_share(&mut out, 2, *shard, *shards),
             Work::FolderTimes => out.push(3),
+            Work::FolderShare { shard, shards } => put_share(&mut out, 7, *shard, *shards),
             Work::Part(part) => {
                 out.push(4);
                 part.put(&mut out);
@@ -232,6 +253,7 @@ impl Task {
             }
             2 => share(&mut reader).map(|(shard, shards)| Work::Links { shard, shards })?,
             3 => Work::FolderTimes,
+            7 => share(&mut reader).map(|(shard, shards)| Work::FolderShare { shard, shards })?,
             4 => Work::Part(Part::get(&mut reader, round)?),
             5 => share(&mut reader).map(|(shard, shards)| Work::Join { shard, shards })?,
             6 => share(&mut reader).map(|(shard, shards)| Work::Delete { shard, shards })?,
@@ -262,6 +284,9 @@ impl fmt::Display for Task {
             Work::Join { shard, shards } => write!(f, "large files {}/{shards}", shard + 1),
             Work::Links { shard, shards } => write!(f, "hard links {}/{shards}", shard + 1),
             Work::Delete { shard, shards } => write!(f, "deletions {}/{shards}", shard + 1),
+            Work::FolderShare { shard, shards } => {
+                write!(f, "attributes of folders {}/{shards}", shard + 1)
+            }
             Work::FolderTimes => f.write_str("attributes of folders"),
         }
     }
@@ -345,6 +370,7 @@ mod tests {
             (0..9_u32).prop_map(|shard| Work::Links { shard, shards: 9 }),
             (0..9_u32).prop_map(|shard| Work::Join { shard, shards: 9 }),
             (0..9_u32).prop_map(|shard| Work::Delete { shard, shards: 9 }),
+            (0..9_u32).prop_map(|shard| Work::FolderShare { shard, shards: 9 }),
             Just(Work::FolderTimes),
         ]
     }

@@ -85,6 +85,11 @@ impl Record {
         }
     }
 
+    /// Whether the node needs nothing more: no late pass, no further attempt.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.state, State::Copied { .. } | State::Equal | State::Skipped)
+    }
+
     /// Appends the record. `before` is the path of the record before it: paths share their begin.
     pub(super) fn put(&self, out: &mut Vec<u8>, before: &[u8]) {
         let path = self.path.as_bytes();

@@ -2,6 +2,7 @@
 //!
 //! A replay may see a file again, and sees files in any order: each counts once.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::catalog::SegmentId;
@@ -11,26 +12,45 @@ use crate::task::TaskId;
 
 /// The state of a job as the catalog tells it.
 ///
-/// It holds about 100 bytes for each task, so 100 MB for a million.
+/// It holds about 50 bytes for each task that is done, and for each that was given away and is not
+/// done: 50 MB for a million.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
-    done: HashMap<TaskId, Done>,
+    done: BTreeMap<TaskId, Ended>,
+    /// Tasks that others have given away and that are not done.
+    given: HashSet<TaskId>,
     sums: Sums,
     /// What failed in each round, and what could not be removed. A resume tries all of it again, in the next
     /// round.
     failed: BTreeMap<u32, (u64, u64)>,
 }
 
+/// What is kept of one task that is done.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    round: u32,
+    epoch: u32,
+    segments: u64,
+}
+
 impl Replay {
     /// Adds what is known of a task that is done.
     pub fn add(&mut self, task: TaskId, done: Done) {
-        if let std::collections::hash_map::Entry::Vacant(place) = self.done.entry(task) {
-            self.sums.add(&done.sums);
-            let (failed, kept) = self.failed.entry(done.round).or_default();
-            *failed += done.sums.failed;
-            *kept += done.sums.kept;
-            place.insert(done);
-        }
+        let Entry::Vacant(place) = self.done.entry(task) else {
+            return;
+        };
+        place.insert(Ended {
+            round: done.round,
+            epoch: done.epoch,
+            segments: done.segments,
+        });
+        self.given.remove(&task);
+        let open = done.given.iter().filter(|given| !self.done.contains_key(given));
+        self.given.extend(open);
+        self.sums.add(&done.sums);
+        let (failed, kept) = self.failed.entry(done.round).or_default();
+        *failed += done.sums.failed;
+        *kept += done.sums.kept;
     }
 
     /// Whether a task is known to be done.
@@ -78,32 +98,50 @@ impl Replay {
         self.done.get(&task).map(|done| done.round)
     }
 
+    /// Returns how many segments a task that is done has published.
+    pub fn segments_of(&self, task: TaskId) -> Option<u64> {
+        self.done.get(&task).map(|done| done.segments)
+    }
+
     /// Returns a task that is done and has another number of segments among these than it had published.
     pub fn with_missing_segments(&self, segments: &[SegmentId]) -> Option<TaskId> {
+        Self::missing(self.done.iter(), segments)
+    }
+
+    /// The same for the tasks whose segments are in one folder.
+    pub fn with_missing_segments_in(&self, folder: u8, segments: &[SegmentId]) -> Option<TaskId> {
+        let (mut first, mut last) = ([0; 16], [u8::MAX; 16]);
+        (first[0], last[0]) = (folder, folder);
+        Self::missing(self.done.range(TaskId(first)..=TaskId(last)), segments)
+    }
+
+    fn missing<'a>(
+        mut done: impl Iterator<Item = (&'a TaskId, &'a Ended)>,
+        segments: &[SegmentId],
+    ) -> Option<TaskId> {
         let mut found: HashMap<TaskId, u64> = HashMap::new();
         for segment in segments {
             *found.entry(segment.claim.task).or_insert(0) += 1;
         }
-        let is_whole = |task: &TaskId, done: &Done| found.get(task).copied().unwrap_or(0) == done.segments;
-        let missing = self.done.iter().find(|(task, done)| !is_whole(task, done));
+        let is_whole = |task: &TaskId, done: &Ended| found.get(task).copied().unwrap_or(0) == done.segments;
+        let missing = done.find(|(task, done)| !is_whole(task, done));
         missing.map(|(task, _)| *task)
     }
 
-    /// Returns the tasks that are not done, of those that begin at `roots`. A task that is not done
-    /// may have given away further ones.
+    /// Returns the tasks that are not done: of `roots`, and of what tasks that are done have given away.
+    /// One that is not done may have given away further ones.
     pub fn open(&self, roots: impl IntoIterator<Item = TaskId>) -> Vec<TaskId> {
-        let (mut open, mut known) = (Vec::new(), HashSet::new());
-        let mut stack: Vec<TaskId> = roots.into_iter().collect();
-        while let Some(task) = stack.pop() {
-            if !known.insert(task) {
-                continue;
-            }
-            match self.done.get(&task) {
-                Some(done) => stack.extend(&done.given),
-                None => open.push(task),
-            }
-        }
+        let mut open: Vec<TaskId> = roots
+            .into_iter()
+            .filter(|task| !self.is_done(*task) && !self.given.contains(task))
+            .collect();
+        open.extend(&self.given);
         open
+    }
+
+    /// Whether a task is not done: one of `roots`, or one that was given away.
+    pub fn is_open(&self, roots: impl IntoIterator<Item = TaskId>) -> bool {
+        !self.given.is_empty() || roots.into_iter().any(|task| !self.is_done(task))
     }
 }
 

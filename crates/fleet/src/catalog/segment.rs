@@ -1,13 +1,14 @@
 //! Segments: blocks of records, each compressed and with a checksum.
 //!
 //! ```text
-//!   block    magic "RwFc" | bytes stored (u32) | bytes inside (u32) | checksum (16) | LZ4 block
+//!   block    magic "RwFc" or "RwFn" | bytes stored (u32) | bytes inside (u32) | checksum (16) | LZ4 block
 //!   inside   kind (1) | count | records, each path sharing the begin of the one before it
 //!                             | or tasks that the claim gave away
 //! ```
 //!
 //! Numbers are little-endian. The checksum is the first half of the BLAKE3 hash of both lengths and
-//! the stored bytes. A segment may be appended to; a block that is cut off or damaged ends it
+//! the stored bytes. "RwFn" marks records of files that need nothing more, nearly all of them: the
+//! late passes skip them. A segment may be appended to; a block that is cut off or damaged ends it
 //! ([`Tail::Torn`]). Nothing behind such a block is used, since blocks count in their order.
 
 use std::fmt;
@@ -18,6 +19,9 @@ use crate::codec::{Reader, put_bytes, put_number};
 use crate::task::Task;
 
 const MAGIC: &[u8; 4] = b"RwFc";
+
+/// Begin of a block of records that are settled ([`Record::is_settled`]).
+const MAGIC_SETTLED: &[u8; 4] = b"RwFn";
 
 const HEAD: usize = 4 + 4 + 4 + 16;
 
@@ -79,22 +83,24 @@ pub enum Tail {
     },
 }
 
-/// Appends blocks for all records, and for all tasks that are given away.
+/// Appends blocks for all records, and for all tasks that are given away. Records that are settled
+/// come first, in blocks of their own.
 pub fn encode(out: &mut Vec<u8>, records: &[Record], given: &[Task]) {
-    let mut rest = records;
-    while !rest.is_empty() {
-        let mut inside = Vec::new();
-        let (mut count, mut before): (usize, &[u8]) = (0, &[]);
-        for record in rest {
-            if count > 0 && inside.len() > BLOCK_MAX / 8 {
-                break;
+    for (magic, settled) in [(MAGIC_SETTLED, true), (MAGIC, false)] {
+        let (mut inside, mut count): (Vec<u8>, usize) = (Vec::new(), 0);
+        let mut before: &[u8] = &[];
+        for record in records.iter().filter(|record| record.is_settled() == settled) {
+            if inside.len() > BLOCK_MAX / 8 {
+                put_block(out, (magic, 1), count, &std::mem::take(&mut inside));
+                (count, before) = (0, &[]);
             }
             record.put(&mut inside, before);
             before = record.path.as_bytes();
             count += 1;
         }
-        put_block(out, 1, count, &inside);
-        rest = &rest[count..];
+        if count > 0 {
+            put_block(out, (magic, 1), count, &inside);
+        }
     }
     if !given.is_empty() {
         encode_given(out, given);
@@ -108,16 +114,16 @@ pub fn encode_given(out: &mut Vec<u8>, given: &[Task]) {
         put_bytes(&mut inside, &task.encode());
         count += 1;
         if inside.len() > BLOCK_MAX / 8 {
-            put_block(out, 2, count, &std::mem::take(&mut inside));
+            put_block(out, (MAGIC, 2), count, &std::mem::take(&mut inside));
             count = 0;
         }
     }
     if count > 0 || given.is_empty() {
-        put_block(out, 2, count, &inside);
+        put_block(out, (MAGIC, 2), count, &inside);
     }
 }
 
-fn put_block(out: &mut Vec<u8>, kind: u8, count: usize, items: &[u8]) {
+fn put_block(out: &mut Vec<u8>, (magic, kind): (&[u8; 4], u8), count: usize, items: &[u8]) {
     let mut inside = vec![kind];
     put_number(&mut inside, count as u64);
     inside.extend_from_slice(items);
@@ -127,7 +133,7 @@ fn put_block(out: &mut Vec<u8>, kind: u8, count: usize, items: &[u8]) {
     );
     let stored = lz4_flex::block::compress(&inside);
     let lengths = (stored.len() as u32, inside.len() as u32);
-    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(magic);
     out.extend_from_slice(&lengths.0.to_le_bytes());
     out.extend_from_slice(&lengths.1.to_le_bytes());
     out.extend_from_slice(&checksum(lengths, &stored));
@@ -151,6 +157,8 @@ pub struct SegmentReader<'a> {
     tail: Tail,
     /// Memory that further records may take.
     budget: usize,
+    /// Whether blocks of settled records are passed over.
+    skips: bool,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -161,7 +169,17 @@ impl<'a> SegmentReader<'a> {
             at: 0,
             tail: Tail::Clean,
             budget: MEMORY_MAX,
+            skips: false,
         }
+    }
+
+    /// Returns the blocks of a whole segment without those of settled records, which are not examined;
+    /// `None` if it is empty, cut off or damaged elsewhere, or takes too much memory.
+    pub fn unsettled(bytes: &'a [u8]) -> Option<Vec<Block>> {
+        let mut reader = Self::new(bytes);
+        reader.skips = true;
+        let blocks: Vec<Block> = reader.by_ref().collect();
+        (reader.tail() == Tail::Clean && !bytes.is_empty()).then_some(blocks)
     }
 
     /// Returns the blocks of a whole segment; `None` if it is empty, cut off or damaged, or takes too
@@ -177,21 +195,34 @@ impl<'a> SegmentReader<'a> {
         self.tail
     }
 
-    fn block(&mut self) -> Option<Block> {
+    /// Reads the next block; the inner `None` is one that is passed over.
+    fn block(&mut self) -> Option<Option<Block>> {
         let mut reader = Reader::new(&self.bytes[self.at..]);
         let word = |reader: &mut Reader<'_>| Some(u32::from_le_bytes(reader.take(4)?.try_into().ok()?));
-        reader.take(4).filter(|magic| *magic == MAGIC)?;
+        let magic = reader.take(4)?;
+        let is_settled = magic == MAGIC_SETTLED;
+        (is_settled || magic == MAGIC).then_some(())?;
         let lengths = (word(&mut reader)?, word(&mut reader)?);
         let sum = reader.take(16)?;
         let stored = reader.take(usize::try_from(lengths.0).ok()?)?;
+        if is_settled && self.skips {
+            self.at += HEAD + stored.len();
+            return Some(None);
+        }
         let inside_len = usize::try_from(lengths.1)
             .ok()
             .filter(|length| *length <= BLOCK_MAX)?;
         (checksum(lengths, stored) == sum).then_some(())?;
         let inside = lz4_flex::block::decompress(stored, inside_len).ok()?;
         let block = parse(&inside, &mut self.budget)?;
+        // A mark that says something else would hide records from the late passes.
+        let is_true = |record: &Record| record.is_settled() == is_settled;
+        match &block {
+            Block::Records(records) => records.iter().all(is_true).then_some(())?,
+            Block::Given(_) => (!is_settled).then_some(())?,
+        }
         self.at += HEAD + stored.len();
-        Some(block)
+        Some(Some(block))
     }
 }
 
@@ -199,14 +230,14 @@ impl Iterator for SegmentReader<'_> {
     type Item = Block;
 
     fn next(&mut self) -> Option<Block> {
-        if self.at == self.bytes.len() || self.tail != Tail::Clean {
-            return None;
+        while self.at < self.bytes.len() && self.tail == Tail::Clean {
+            match self.block() {
+                Some(Some(block)) => return Some(block),
+                Some(None) => {}
+                None => self.tail = Tail::Torn { at: self.at },
+            }
         }
-        let block = self.block();
-        if block.is_none() {
-            self.tail = Tail::Torn { at: self.at };
-        }
-        block
+        None
     }
 }
 
@@ -285,13 +316,22 @@ mod tests {
             let first = bytes.len();
             encode(&mut bytes, &records[..1], &[]);
             let mut reader = SegmentReader::new(&bytes);
-            let expected = [Block::Records(records.clone()), Block::Given(given), Block::Records(records[..1].to_vec())];
-            prop_assert_eq!(reader.by_ref().collect::<Vec<_>>(), &expected);
+            let (settled, open): (Vec<Record>, Vec<Record>) = records.iter().cloned().partition(Record::is_settled);
+            let mut expected = Vec::new();
+            for records in [settled, open] {
+                expected.extend((!records.is_empty()).then_some(Block::Records(records)));
+            }
+            expected.extend([Block::Given(given), Block::Records(records[..1].to_vec())]);
+            prop_assert_eq!(reader.by_ref().collect::<Vec<_>>(), expected.clone());
             prop_assert_eq!(reader.tail(), Tail::Clean);
+            // The late passes see everything but settled records.
+            let is_late = |block: &Block| !matches!(block, Block::Records(records) if records[0].is_settled());
+            let late: Vec<Block> = expected.iter().filter(|block| is_late(block)).cloned().collect();
+            prop_assert_eq!(SegmentReader::unsettled(&bytes), Some(late));
             // A tail that is cut off takes nothing of what is before it.
             let end = first + usize::from(cut) % (bytes.len() - first);
             let mut torn = SegmentReader::new(&bytes[..end]);
-            prop_assert_eq!(torn.by_ref().count(), 2);
+            prop_assert_eq!(torn.by_ref().count(), expected.len() - 1);
             prop_assert_eq!(torn.tail(), if end == first { Tail::Clean } else { Tail::Torn { at: first } });
         }
 
@@ -302,8 +342,9 @@ mod tests {
             let place = place % bytes.len();
             bytes[place] ^= 1_u8 << bit;
             let mut reader = SegmentReader::new(&bytes);
-            prop_assert_eq!(reader.by_ref().count(), 0);
-            prop_assert_eq!(reader.tail(), Tail::Torn { at: 0 });
+            let blocks = 1 + usize::from(records.iter().any(|record| record.is_settled() != records[0].is_settled()));
+            prop_assert!(reader.by_ref().count() < blocks);
+            prop_assert_ne!(reader.tail(), Tail::Clean);
         }
 
         #[test]

@@ -33,10 +33,18 @@ pub struct Found {
     pub is_straggler: bool,
 }
 
+/// Tasks of a listing from which it is kept for further looks. Less is listed as fast as asked for one by one.
+/// A guess.
+const LISTED_MIN: usize = 64;
+
+/// Tasks that are kept of a listing: 64 KiB.
+const LISTED_MAX: usize = 4_096;
+
 /// The queue of one process.
 pub struct ShareQueue {
     store: Arc<Store>,
     clock: Arc<dyn Clock>,
+    lease: Duration,
     state: Mutex<State>,
 }
 
@@ -47,6 +55,9 @@ struct State {
     /// Progress of holders.
     progress: Leases<ClaimId>,
     holders: HashMap<ClaimId, WorkerId>,
+    /// Tasks that nobody had claimed at the last listing, and when that was.
+    listed: Vec<TaskId>,
+    listed_at: Duration,
     random: fastrand::Rng,
 }
 
@@ -59,11 +70,14 @@ impl ShareQueue {
             unknown: Leases::new(lease),
             progress: Leases::new(lease * STRAGGLER_LEASES),
             holders: HashMap::new(),
+            listed: Vec::new(),
+            listed_at: Duration::ZERO,
             random: fastrand::Rng::with_seed(seed),
         };
         Self {
             store,
             clock,
+            lease,
             state: Mutex::new(state),
         }
     }
@@ -73,15 +87,59 @@ impl ShareQueue {
     /// # Errors
     /// The catalog cannot be read.
     pub async fn find(&self) -> Result<Option<Found>> {
+        match self.find_listed().await? {
+            Some(message) => Ok(Some(Found {
+                message,
+                is_straggler: false,
+            })),
+            None => self.find_anew().await,
+        }
+    }
+
+    /// Finds a task among those of the last listing. Whether one is still free, the catalog decides.
+    async fn find_listed(&self) -> Result<Option<Message>> {
+        let next = || {
+            let mut state = self.state.lock();
+            // What has become free meanwhile must be seen as well.
+            if self.clock.now().saturating_sub(state.listed_at) >= self.lease {
+                state.listed.clear();
+            }
+            state.listed.pop()
+        };
+        while let Some(task) = next() {
+            let claims = self.store.claims_of(task).await?;
+            if claims.last(task).is_none()
+                && let Some(message) = self.message(task, &claims).await?
+            {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps the tasks of a long listing that are free, so that not every look lists all.
+    fn keep(&self, tasks: &[TaskId], claims: &Claims, taken: TaskId) {
+        if tasks.len() < LISTED_MIN {
+            return;
+        }
+        let is_free = |task: &&TaskId| **task != taken && claims.last(**task).is_none();
+        let listed = tasks.iter().filter(is_free).take(LISTED_MAX).copied().collect();
+        let mut state = self.state.lock();
+        (state.listed, state.listed_at) = (listed, self.clock.now());
+    }
+
+    /// Lists tasks and claims, and finds a task that nobody works on.
+    async fn find_anew(&self) -> Result<Option<Found>> {
         let mut tasks = self.store.tasks().await?;
         if tasks.is_empty() {
             return Ok(None);
         }
         self.state.lock().random.shuffle(&mut tasks);
         let claims = self.store.claims().await?;
+        self.forget_ended(&claims);
         let beats: HashMap<WorkerId, Beat> = self.store.beats().await?.into_iter().collect();
         let mut stragglers = Vec::new();
-        for task in tasks {
+        for task in tasks.iter().copied() {
             let free = match claims.last(task) {
                 None => true,
                 Some(epoch) => {
@@ -94,6 +152,7 @@ impl ShareQueue {
                 }
             };
             if free && let Some(message) = self.message(task, &claims).await? {
+                self.keep(&tasks, &claims, task);
                 return Ok(Some(Found {
                     message,
                     is_straggler: false,
@@ -109,6 +168,15 @@ impl ShareQueue {
             }
         }
         Ok(None)
+    }
+
+    /// Forgets claims that are not there any more.
+    fn forget_ended(&self, claims: &Claims) {
+        let is_there = |claim: &ClaimId| claims.last(claim.task) == Some(claim.epoch);
+        let mut state = self.state.lock();
+        state.holders.retain(|claim, _| is_there(claim));
+        state.unknown.retain(is_there);
+        state.progress.retain(is_there);
     }
 
     /// Whether a claim is over, and whether its task is a straggler.
@@ -161,8 +229,13 @@ impl ShareQueue {
 
 impl Queue for ShareQueue {
     fn offer<'a>(&'a self, task: &'a Task, _: Epoch) -> Pending<'a, Result<()>> {
-        // The catalog has it, and the next epoch follows from the claims there.
-        Box::pin(self.store.birth(task))
+        // The next epoch follows from the claims in the catalog, which nearly always has the task.
+        Box::pin(async move {
+            match self.store.is_born(task.id()).await? {
+                true => Ok(()),
+                false => self.store.birth(task).await,
+            }
+        })
     }
 
     fn take(&self) -> Pending<'_, Result<Option<Message>>> {
@@ -184,5 +257,54 @@ impl Queue for ShareQueue {
 
     fn release<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<()>> {
         Box::pin(self.store.release(message.claim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use ropeway_vfs::clock::simulate;
+    use ropeway_vfs::{MemoryTree, RelPath, Tree, VirtualClock};
+
+    use super::*;
+    use crate::catalog::Done;
+    use crate::job::JobFile;
+    use crate::task::Scope;
+
+    /// Each look listed all tasks: of 10,000, 10,000 times.
+    #[test]
+    fn a_long_list_of_tasks_is_listed_once_and_others_take_theirs_from_it() {
+        let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
+        let lease = Duration::from_secs(30);
+        let workers = [1, 2].map(|number| {
+            let tree = Arc::clone(&tree) as Arc<dyn Tree>;
+            let store = Arc::new(Store::new(tree, RelPath::parse(b"c").unwrap(), WorkerId(number)));
+            let queue = ShareQueue::new(Arc::clone(&store), Arc::new(clock.clone()), lease, number);
+            (store, queue)
+        });
+        simulate(&clock, async {
+            let job = JobFile::new("s".to_owned(), "t".to_owned());
+            workers[0].0.create(&job).await.unwrap();
+            for number in 0..2 * LISTED_MIN {
+                let path = RelPath::parse(format!("d{number}").as_bytes()).unwrap();
+                workers[0]
+                    .0
+                    .birth(&Task::folder(0, path, Scope::all()))
+                    .await
+                    .unwrap();
+            }
+            let mut taken = HashSet::new();
+            for turn in 0..=2 * LISTED_MIN {
+                let (store, queue) = &workers[turn % 2];
+                let message = queue.take().await.unwrap().expect("a task is left");
+                assert!(taken.insert(message.claim.task), "{message:?} was done before");
+                store.begin(message.claim).await.unwrap();
+                store.finish(message.claim, &Done::default()).await.unwrap();
+            }
+            for (_, queue) in &workers {
+                assert_eq!(queue.take().await.unwrap(), None);
+            }
+        });
     }
 }

@@ -7,13 +7,12 @@ use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{ErrorKind, Kind, Metadata, RelPath};
 
 use super::mover::{Move, Moved};
-use super::slice::ATTRIBUTES_EACH;
 use super::takeover::staged;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
-use crate::late::{Folders, Groups};
+use crate::late::Groups;
 use crate::task::nanoseconds;
 
 /// A node that failed, and why.
@@ -53,13 +52,14 @@ struct Group {
 
 /// Whether a node that was listed is counted as removed from the source. When it is asked for in the first
 /// round the source may be away for a moment; a later round asks for the second time.
-fn is_removed(kind: ErrorKind, round: u32) -> bool {
+pub(super) fn is_removed(kind: ErrorKind, round: u32) -> bool {
     kind.is_absence() && round > 0
 }
 
 impl Crew {
     /// Returns all segments of the catalog, if none of a task that is done is missing.
     pub(super) async fn whole_segments(&self) -> Result<Vec<SegmentId>> {
+        self.look_what_is_done().await?;
         let segments = self.store.segments(None).await?;
         match self.state.lock().replay.with_missing_segments(&segments) {
             Some(task) => Err(Error::Damaged(format!("segments of {task}"))),
@@ -67,10 +67,40 @@ impl Crew {
         }
     }
 
-    /// Calls `each` for every record of the catalog, with the claim that published it.
+    /// Calls `each` for every record of the catalog that is not settled, with the claim that published it.
     pub(super) async fn each_record(&self, mut each: impl FnMut(ClaimId, Record)) -> Result<()> {
-        for segment in self.whole_segments().await? {
-            for block in self.store.segment(segment).await? {
+        self.look_what_is_done().await?;
+        // Not all at once: there may be millions of segments.
+        for (folder, is_there) in self.segments_by_folder(|_| true).await? {
+            self.each_record_in(folder, is_there, &mut each).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the folders that may hold segments, with whether there is such a folder.
+    pub(super) async fn segments_by_folder(&self, is_wanted: impl Fn(u8) -> bool) -> Result<Vec<(u8, bool)>> {
+        let there = self.store.segment_folders().await?;
+        let all = (0..=u8::MAX).filter(|folder| is_wanted(*folder));
+        Ok(all.map(|folder| (folder, there.contains(&folder))).collect())
+    }
+
+    /// Calls `each` for every record that is not settled of the segments in one folder.
+    pub(super) async fn each_record_in(
+        &self,
+        folder: u8,
+        is_there: bool,
+        each: &mut impl FnMut(ClaimId, Record),
+    ) -> Result<()> {
+        let segments = match is_there {
+            true => self.store.segments_in(folder).await?,
+            false => Vec::new(),
+        };
+        let missing = (self.state.lock().replay).with_missing_segments_in(folder, &segments);
+        if let Some(task) = missing {
+            return Err(Error::Damaged(format!("segments of {task}")));
+        }
+        for segment in segments {
+            for block in self.store.segment_for_late(segment).await? {
                 if let Block::Records(records) = block {
                     records.into_iter().for_each(|record| each(segment.claim, record));
                 }
@@ -106,76 +136,6 @@ impl Crew {
             ..Done::default()
         };
         self.store.finish(late.claim, &done).await
-    }
-
-    /// Sets the attributes of all folders, the deepest first.
-    pub(super) async fn run_folder_times(&self, claim: ClaimId, round: u32) -> Result<()> {
-        self.take_over(claim).await?;
-        let mut late = Late::new(claim, round);
-        let mut folders = Folders::default();
-        loop {
-            self.each_record(|_, record| {
-                if record.state == State::Folder {
-                    folders.add(record.path);
-                }
-            })
-            .await?;
-            let (now, again) = folders.take();
-            let mut failed = Vec::new();
-            for (path, number) in now.into_iter().zip(0_usize..) {
-                if self.is_stopped() {
-                    return Err(Error::Stopped);
-                }
-                // Attributes are not fenced: a worker that slept must not go on for long.
-                if number.is_multiple_of(ATTRIBUTES_EACH) {
-                    self.store.check(claim).await?;
-                }
-                self.counters.progress.fetch_add(1, Ordering::Relaxed);
-                if let Some(reason) = self.set_folder(&path, round).await? {
-                    failed.push(Record::new(path, 0, 0, State::Failed(reason)));
-                }
-            }
-            late.sums.failed += failed.len() as u64;
-            self.publish_late(&mut late, &failed).await?;
-            if !again {
-                return self.finish_late(late).await;
-            }
-        }
-    }
-
-    /// Sets the attributes of one folder. Returns the reason if that failed for this folder only.
-    async fn set_folder(&self, path: &RelPath, round: u32) -> Result<Option<String>> {
-        let source = &self.ends.source;
-        let metadata = match source.metadata(path).await {
-            Ok(metadata) if metadata.kind == Kind::Directory => metadata,
-            Ok(_) => return Ok(None),
-            Err(error) if is_removed(error.kind, round) => return Ok(None),
-            Err(error) if is_of_node(error.kind) => return Ok(Some(error.to_string())),
-            Err(error) => return Err(Error::source(error)),
-        };
-        let wants_xattrs = self.ends.preserve.xattrs
-            && metadata.has_xattrs != Some(false)
-            && self.ends.target.capabilities().takes_xattrs();
-        let xattrs = match wants_xattrs {
-            true => source.xattrs(path).await.ok(),
-            false => None,
-        };
-        let Ok(target) = self.ends.target_path(path) else {
-            return Ok(None);
-        };
-        match self.examine(&target).await? {
-            Ok(Some(found)) if found.kind == Kind::Directory => {}
-            // A file or a link that was there before: the walk has listed the folder as failed.
-            Ok(Some(_)) => return Ok(None),
-            Ok(None) => return Ok(Some("it was not made".to_owned())),
-            Err(reason) => return Ok(Some(reason)),
-        }
-        let change = self.ends.change_of(&metadata, xattrs);
-        match self.ends.target.set_metadata(&target, &change).await {
-            Ok(_) => Ok(None),
-            Err(error) if is_of_node(error.kind) => Ok(Some(error.to_string())),
-            Err(error) => Err(Error::target(error)),
-        }
     }
 
     /// Makes the files with several names of one shard.
@@ -343,7 +303,7 @@ impl Crew {
 
     /// Returns what stands under a name of the target, or why that is not known for this name only.
     /// A connection that was lost is no answer: what stands there would be copied again.
-    async fn examine(&self, path: &RelPath) -> Result<Result<Option<Metadata>, String>> {
+    pub(super) async fn examine(&self, path: &RelPath) -> Result<Result<Option<Metadata>, String>> {
         match self.ends.target.metadata(path).await {
             Ok(found) => Ok(Ok(Some(found))),
             Err(error) if error.kind.is_absence() => Ok(Ok(None)),

@@ -3,6 +3,7 @@
 mod delete;
 mod ends;
 mod folder;
+mod folder_shares;
 mod large;
 mod late;
 mod mover;
@@ -359,6 +360,11 @@ impl Crew {
 
     /// Asks what the job needs.
     async fn plan(&self) -> Result<Plan> {
+        // While there are tasks, nothing else is made: what is done, of which there is much, need not be read.
+        match self.store.tasks().await {
+            Ok(tasks) if !tasks.is_empty() => return Ok(Plan::Wait),
+            _ => {}
+        }
         let read = self.look_what_is_done().await;
         let rounds = self.store.rounds().await;
         // After what is done: a task that is done has made its tasks known before.
@@ -445,6 +451,9 @@ impl Crew {
             Work::Join { shard, shards } => self.run_join((claim, round), (*shard, *shards)).await,
             Work::Links { shard, shards } => self.run_links((claim, round), (*shard, *shards)).await,
             Work::Delete { shard, shards } => self.run_deletions((claim, round), (*shard, *shards)).await,
+            Work::FolderShare { shard, shards } => {
+                self.run_folder_share((claim, round), (*shard, *shards)).await
+            }
             Work::FolderTimes => self.run_folder_times(claim, round).await,
         }
     }

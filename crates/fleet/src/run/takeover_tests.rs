@@ -117,7 +117,10 @@ fn a_segment_that_is_missing_is_noticed() {
                 .is_empty()
         );
         let segment = worker.store.segments(None).await.unwrap()[0];
-        let lost = path(&format!("{CATALOG}/segments/{segment}"));
+        let lost = path(&format!(
+            "{CATALOG}/segments/{:02x}/{segment}",
+            segment.claim.task.folder()
+        ));
         world.target.remove_file(&lost).await.unwrap();
         let noticed = Reader::default().failures(&worker.store).await;
         assert!(matches!(noticed, Err(Error::Damaged(_))), "{noticed:?}");
