@@ -84,7 +84,9 @@ fn main() -> ExitCode {
         eprintln!("usage: scale [--entries N] [--workers N] [--folder DIR] [--seed N] [--keep]");
         return ExitCode::from(1);
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
     let runtime = runtime.expect("a runtime of one thread");
     let ended = match arguments.worker {
         Some(number) => runtime.block_on(work(&arguments, number)).map(|()| true),
@@ -152,15 +154,15 @@ async fn coordinate(arguments: &Arguments) -> Result<bool> {
     let random = &mut fastrand::Rng::with_seed(arguments.seed);
     let mark = SourceMark::take(&*source, random).await;
     let rules = EndRules::between(source.capabilities(), target.capabilities());
-    let job = JobFile::new(source.describe(), target.describe()).of_ends(
-        mark.map_err(ropeway_fleet::error::Error::source)?,
-        rules,
-    );
+    let job = JobFile::new(source.describe(), target.describe())
+        .of_ends(mark.map_err(ropeway_fleet::error::Error::source)?, rules);
     let token = fastrand::Rng::new().u64(..);
     let before = runs.newest().await?;
     let store = runs.submit(before, token, &job).await?;
     let store = store.ok_or(ropeway_fleet::error::Error::Over)?;
-    let children: Vec<Child> = (1..=arguments.workers).map(|number| start(arguments, number)).collect();
+    let children: Vec<Child> = (1..=arguments.workers)
+        .map(|number| start(arguments, number))
+        .collect();
     let (status, open_most) = watch(&store, (children.len(), begun)).await?;
     let workers = children.into_iter().filter_map(measure::read).collect();
     let folder = arguments.folder.join(store.root().as_path());
@@ -203,13 +205,20 @@ async fn watch(store: &Store, (workers, begun): (usize, Instant)) -> Result<(Sta
             return Err(ropeway_fleet::error::Error::Over);
         };
         open_most = open_most.max(status.tasks_open);
-        let left = status.workers.iter().filter(|worker| worker.beat.reason.is_some());
+        let left = status
+            .workers
+            .iter()
+            .filter(|worker| worker.beat.reason.is_some());
         if status.state == Progress::Complete || left.count() == workers {
             return Ok((status, open_most));
         }
         if printed.elapsed() > LOOK * 6 {
             printed = Instant::now();
-            let tasks: Vec<_> = status.workers.iter().filter_map(|worker| worker.beat.task.clone()).collect();
+            let tasks: Vec<_> = status
+                .workers
+                .iter()
+                .filter_map(|worker| worker.beat.task.clone())
+                .collect();
             println!(
                 "{:.0} s: {} files, {} tasks done, {} open, looked in {:.2} s, {} KiB; {}",
                 begun.elapsed().as_secs_f64(),

@@ -73,9 +73,7 @@ impl Queue for TimedQueue {
         Box::pin(async {
             let begun = Instant::now();
             let taken = self.inner.take().await?;
-            let running = taken
-                .as_ref()
-                .map(|message| (kind_of(&message.task.work), begun));
+            let running = taken.as_ref().map(|message| (kind_of(&message.task.work), begun));
             self.state.lock().running = running;
             Ok(taken)
         })
@@ -112,7 +110,10 @@ impl WorkerReport {
         let kinds = queue.state.lock().kinds.clone();
         Self {
             number,
-            kinds: kinds.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect(),
+            kinds: kinds
+                .into_iter()
+                .map(|(name, kind)| (name.to_owned(), kind))
+                .collect(),
             memory_kib: memory_kib(),
             processor_s: processor_s(),
         }
@@ -169,7 +170,9 @@ impl Usage {
 
     fn add(&mut self, folder: &Path, is_segment: bool) {
         use std::os::unix::fs::MetadataExt;
-        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            return;
+        };
         for entry in entries.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             self.allocated += metadata.blocks() * 512;

@@ -30,7 +30,11 @@ impl Report {
     pub(crate) fn print(&self) {
         let (sums, catalog) = (&self.status.sums, &self.catalog);
         let entries = self.entries as f64;
-        println!("entries              {} ({} folders)", self.entries, sums.folders - 1);
+        println!(
+            "entries              {} ({} folders)",
+            self.entries,
+            sums.folders - 1
+        );
         println!("hard-linked names    {}", sums.linked);
         println!("parts of large files {}", sums.parts);
         println!("failed               {}", self.status.failed);
@@ -56,7 +60,10 @@ impl Report {
                 worker.processor_s
             );
         }
-        println!("coordinator          {:.1} MiB", self.coordinator_kib as f64 / 1024.0);
+        println!(
+            "coordinator          {:.1} MiB",
+            self.coordinator_kib as f64 / 1024.0
+        );
         let kinds = self.kinds();
         for (name, kind) in &kinds {
             println!("{name:20} {} tasks, {:.1} s of work", kind.tasks, kind.seconds);

@@ -173,11 +173,11 @@ impl Plan {
     /// Divides what is below a folder between its files and its folders.
     fn divide(&mut self, below: u64, is_root: u64) {
         let mut random = fastrand::Rng::with_seed(self.hash);
-        if is_root == 0 && below <= random.u64(10..120) {
+        if is_root == 0 && below <= random.u64(20..400) {
             self.files = below;
             return;
         }
-        self.files = random.u64(0..40).min(below);
+        self.files = random.u64(0..80).min(below);
         let left = below - self.files;
         if left == 0 {
             return;
@@ -306,7 +306,12 @@ impl File for Hole {
     fn metadata(&self) -> Pending<'_, Result<Metadata>> {
         Box::pin(async { Ok(self.metadata.clone()) })
     }
-    fn read_at(&self, mut block: BlockMut, offset: u64, length: usize) -> Pending<'_, (BlockMut, Result<()>)> {
+    fn read_at(
+        &self,
+        mut block: BlockMut,
+        offset: u64,
+        length: usize,
+    ) -> Pending<'_, (BlockMut, Result<()>)> {
         let length = (self.metadata.size.saturating_sub(offset)).min(length as u64) as usize;
         block.capacity_mut()[..length].fill(0);
         block.set_len(length);
@@ -379,7 +384,11 @@ impl Tree for Source {
                 return Self::absent(Op::List, dir);
             };
             // Primes: one of them has no divisor in common with the number of files.
-            let stride = if plan.files.is_multiple_of(7_919) { 7_907 } else { 7_919 };
+            let stride = if plan.files.is_multiple_of(7_919) {
+                7_907
+            } else {
+                7_919
+            };
             let listing: Box<dyn Listing> = Box::new(GeneratedListing {
                 seed: self.seed,
                 path: dir.clone(),

@@ -67,9 +67,7 @@ impl Tree for Target {
         if is_real(path) {
             return self.inner.metadata(path);
         }
-        Box::pin(
-            async move { standing(path).ok_or_else(|| Error::new(Op::Stat, path, ErrorKind::NotFound)) },
-        )
+        Box::pin(async move { standing(path).ok_or_else(|| Error::new(Op::Stat, path, ErrorKind::NotFound)) })
     }
     fn lookup<'a>(
         &'a self,
