@@ -124,7 +124,10 @@ impl Files {
             Err(error) if error.kind.is_absence() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let metadata = file.metadata().await?;
+        let metadata = match file.at_open() {
+            Some(found) => found.clone(),
+            None => file.metadata().await?,
+        };
         let size = metadata.size.min(FILE_MAX);
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {

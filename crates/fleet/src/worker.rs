@@ -336,7 +336,8 @@ impl Worker {
             self.publish();
             return;
         }
-        self.copying = Arc::new(std::mem::take(&mut self.slice));
+        let next = Vec::with_capacity(self.slice.len());
+        self.copying = Arc::new(std::mem::replace(&mut self.slice, next));
         let items = Arc::clone(&self.copying);
         self.queue.push_back(Step::Copy {
             first: self.staged,
@@ -351,6 +352,7 @@ impl Worker {
     pub fn copied(&mut self, outcomes: Vec<Outcome>) {
         let items = std::mem::take(&mut self.copying);
         assert_eq!(items.len(), outcomes.len(), "each item has an outcome");
+        self.records.reserve(items.len());
         for ((item, mut outcome), staged) in items.iter().zip(outcomes).zip(self.staged..) {
             if let State::Copied { staged: place } = &mut outcome.state {
                 *place = staged;

@@ -8,8 +8,8 @@
 //! Real: walk, partition, queue, claims, segments, what is done, late passes and status, with the
 //! catalog on a local folder, each worker and the coordinator a process of its own. Not real: the
 //! source is computed ([`source`]), the target accepts everything and keeps nothing, and no content
-//! is copied ([`target`]); files have one of 64 contents, so the catalog compresses better than a
-//! real one. The last entry of this program is a failure code if a memory bound is exceeded.
+//! is copied ([`target`]); files have one of 16 contents, and those of a folder one time, so the catalog
+//! compresses much better than a real one. The program fails if a bound of memory is exceeded.
 
 mod measure;
 mod report;

@@ -14,7 +14,7 @@ use ropeway_vfs::{
 };
 
 /// Contents that files have. Few, so that the hashes of the catalog compress.
-pub(crate) const CONTENTS: u64 = 64;
+pub(crate) const CONTENTS: u64 = 16;
 
 /// Large files, in the root.
 const LARGE: u64 = 3;
@@ -208,8 +208,8 @@ impl Plan {
         let is_linked = of_pair.is_multiple_of(LINKED_EACH) && pair + 1 < self.files;
         let number = if is_linked { pair } else { index };
         let content = mix(self.hash.wrapping_add(number)) % CONTENTS;
-        let modified = Timestamp(i128::from(time_of(self.hash) + content) * 1_000_000_000);
-        // From 64 bytes to a megabyte; the low six bits say which content it is.
+        let modified = Timestamp(i128::from(time_of(self.hash)) * 1_000_000_000);
+        // From 64 bytes to a megabyte; the low four bits say which content it is.
         let size = (64 << (content % 15)) + content;
         Metadata {
             mode: Some(0o644),

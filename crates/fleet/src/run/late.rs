@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
+use futures_util::StreamExt as _;
 use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{ErrorKind, Kind, Metadata, RelPath};
 
@@ -14,6 +15,10 @@ use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::late::Groups;
 use crate::task::nanoseconds;
+
+/// Segments that are read at once. A pass through a million of them waits for each otherwise; the largest takes
+/// megabytes.
+const READS: usize = 4;
 
 /// A node that failed, and why.
 type Failed = (RelPath, String);
@@ -99,10 +104,16 @@ impl Crew {
         if let Some(task) = missing {
             return Err(Error::Damaged(format!("segments of {task}")));
         }
-        for segment in segments {
-            for block in self.store.segment_for_late(segment).await? {
+        let reads = segments.into_iter().map(|segment| async move {
+            let blocks = self.store.segment_for_late(segment).await;
+            blocks.map(|blocks| (segment.claim, blocks))
+        });
+        let mut reads = futures_util::stream::iter(reads).buffered(READS);
+        while let Some(read) = reads.next().await {
+            let (claim, blocks) = read?;
+            for block in blocks {
                 if let Block::Records(records) = block {
-                    records.into_iter().for_each(|record| each(segment.claim, record));
+                    records.into_iter().for_each(|record| each(claim, record));
                 }
             }
             self.counters.progress.fetch_add(1, Ordering::Relaxed);

@@ -48,14 +48,17 @@ impl Crew {
             }
         }
         let stage = self.store.stage(claim);
-        let moves: Vec<Move> = (items.iter().zip(&outcomes).zip(first..))
+        let moves = (items.iter().zip(&outcomes).zip(first..))
             .filter(|((_, outcome), _)| outcome.is_none())
             .map(|((item, _), number)| Move {
                 source: item.path(),
                 stage: stage.join(&staged(number)),
                 metadata: item.metadata.clone(),
-            })
-            .collect();
+            });
+        // Nearly always all of them; a filter does not tell that.
+        let mut all: Vec<Move> = Vec::with_capacity(items.len());
+        all.extend(moves);
+        let moves = all;
         let mut moved = match moves.is_empty() {
             true => Vec::new(),
             false => match self.mover.copy(&stage, &moves).await {
