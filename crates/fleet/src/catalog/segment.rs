@@ -379,6 +379,18 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_is_marked_as_settled_and_is_not_is_refused() {
+        let folder = Record::new(RelPath::root(), 0, 0, State::Folder);
+        let mut inside = Vec::new();
+        folder.put(&mut inside, &[]);
+        for (magic, is_read) in [(MAGIC, true), (MAGIC_SETTLED, false)] {
+            let mut bytes = Vec::new();
+            put_block(&mut bytes, (magic, 1), 1, &inside);
+            assert_eq!(SegmentReader::all(&bytes).is_some(), is_read);
+        }
+    }
+
+    #[test]
     fn names_of_segments_are_read_back() {
         let id = SegmentId {
             claim: ClaimId::parse(format!("{}.00000002", "0a".repeat(16)).as_bytes()).unwrap(),

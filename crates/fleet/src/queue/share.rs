@@ -307,4 +307,30 @@ mod tests {
             }
         });
     }
+
+    /// A task that its worker gave back would wait until the list of another is used up.
+    #[test]
+    fn a_list_of_tasks_is_used_for_no_longer_than_a_lease() {
+        let (clock, tree) = (VirtualClock::new(), Arc::new(MemoryTree::new()));
+        let lease = Duration::from_secs(30);
+        let tree = Arc::clone(&tree) as Arc<dyn Tree>;
+        let store = Arc::new(Store::new(tree, RelPath::parse(b"c").unwrap(), WorkerId(1)));
+        let queue = ShareQueue::new(Arc::clone(&store), Arc::new(clock.clone()), lease, 1);
+        simulate(&clock, async {
+            let job = JobFile::new("s".to_owned(), "t".to_owned());
+            store.create(&job).await.unwrap();
+            for number in 0..LISTED_MIN {
+                let path = RelPath::parse(format!("d{number}").as_bytes()).unwrap();
+                store.birth(&Task::folder(0, path, Scope::all())).await.unwrap();
+            }
+            queue.take().await.unwrap().unwrap();
+            assert_eq!(queue.state.lock().listed.len(), LISTED_MIN);
+            queue.take().await.unwrap().unwrap();
+            assert_eq!(queue.state.lock().listed.len(), LISTED_MIN - 1);
+            clock.sleep_until(clock.now() + lease).await;
+            queue.take().await.unwrap().unwrap();
+            // Listed again.
+            assert_eq!(queue.state.lock().listed.len(), LISTED_MIN);
+        });
+    }
 }
