@@ -125,7 +125,7 @@ impl Files {
             Err(error) => return Err(error),
         };
         let metadata = match file.at_open() {
-            Some(found) => found.clone(),
+            Some(found) => found,
             None => file.metadata().await?,
         };
         let size = metadata.size.min(FILE_MAX);

@@ -21,6 +21,8 @@ pub(crate) struct Kind {
     pub(crate) tasks: u64,
     /// Time from taking them to their end.
     pub(crate) seconds: f64,
+    /// Processor time of the process in that time.
+    pub(crate) processor_s: f64,
 }
 
 /// The queue of a worker, with a watch on each task.
@@ -31,7 +33,7 @@ pub(crate) struct TimedQueue {
 
 #[derive(Default)]
 struct Timing {
-    running: Option<(&'static str, Instant)>,
+    running: Option<(&'static str, Instant, f64)>,
     kinds: BTreeMap<&'static str, Kind>,
 }
 
@@ -57,10 +59,12 @@ impl TimedQueue {
 
     fn end(&self) {
         let mut state = self.state.lock();
-        if let Some((kind, begun)) = state.running.take() {
+        if let Some((kind, begun, processor_s)) = state.running.take() {
             let kind = state.kinds.entry(kind).or_default();
             kind.tasks += 1;
             kind.seconds += begun.elapsed().as_secs_f64();
+            // In hundredths, which is coarse for one task and not for many.
+            kind.processor_s += self::processor_s() - processor_s;
         }
     }
 }
@@ -71,9 +75,11 @@ impl Queue for TimedQueue {
     }
     fn take(&self) -> Pending<'_, Result<Option<Message>>> {
         Box::pin(async {
-            let begun = Instant::now();
+            let (begun, processor_s) = (Instant::now(), processor_s());
             let taken = self.inner.take().await?;
-            let running = taken.as_ref().map(|message| (kind_of(&message.task.work), begun));
+            let running = taken
+                .as_ref()
+                .map(|message| (kind_of(&message.task.work), begun, processor_s));
             self.state.lock().running = running;
             Ok(taken)
         })

@@ -66,13 +66,22 @@ impl Report {
         );
         let kinds = self.kinds();
         for (name, kind) in &kinds {
-            println!("{name:20} {} tasks, {:.1} s of work", kind.tasks, kind.seconds);
+            println!(
+                "{name:20} {} tasks, {:.1} s of work, {:.1} s of processor time",
+                kind.tasks, kind.seconds, kind.processor_s
+            );
         }
-        // A phase is divided by no more workers than it has tasks; phases follow each other.
+        // A phase is divided by no more workers than it has tasks; phases follow each other. Workers that share
+        // processors wait for them, so the time of their work is more than it would be on machines of their own, and
+        // the processor time is less: it has no waiting for a device.
         for machines in [2, 8, 32, 128] {
-            let span = |kind: &Kind| kind.seconds / kind.tasks.clamp(1, machines) as f64;
-            let seconds: f64 = kinds.values().map(span).sum();
-            println!("computed             {machines} machines, one worker each: {seconds:.0} s");
+            let span = |seconds: f64, tasks: u64| seconds / tasks.clamp(1, machines) as f64;
+            let most: f64 = kinds.values().map(|kind| span(kind.seconds, kind.tasks)).sum();
+            let least: f64 = kinds
+                .values()
+                .map(|kind| span(kind.processor_s, kind.tasks))
+                .sum();
+            println!("computed             {machines} machines, one worker each: {least:.0} to {most:.0} s");
         }
     }
 
@@ -83,6 +92,7 @@ impl Report {
             let sum = kinds.entry(name).or_default();
             sum.tasks += kind.tasks;
             sum.seconds += kind.seconds;
+            sum.processor_s += kind.processor_s;
         }
         kinds
     }

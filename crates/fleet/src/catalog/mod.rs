@@ -11,7 +11,7 @@
 //!     stage/TASK.EPOCH/      its files, until they get their names
 //!     large/FILE             a large file that several workers write
 //!     graves/                nodes that are being removed
-//!     segments/TASK.EPOCH.N  what a claim committed: records, and tasks that it gave away
+//!     segments/TA/TASK.EPOCH.N  what a claim committed: records, and tasks that it gave away
 //!     done/TASK              a task that is done: its sums, and the tasks that it gave away
 //!     workers/WORKER         signs of life
 //!     rounds/N               tasks that a resume added
