@@ -3,8 +3,8 @@
 use ropeway_vfs::Capabilities;
 use serde::{Deserialize, Serialize};
 
-use crate::outlook::Size;
 use crate::budget::Budget;
+use crate::outlook::Size;
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.

@@ -81,6 +81,7 @@ impl Store {
             files: Files::new(tree, temporary, format!("{}-s", self.worker)),
             root: self.root.clone(),
             worker: self.worker,
+            known: segments::KnownFolders::default(),
         }
     }
 

@@ -48,8 +48,8 @@ pub(crate) use dirty::{DirtyArgs, DirtyBy, DirtyCommand, DirtyDrainArgs, DirtySh
 pub(crate) use examples::command;
 pub(crate) use far::FarArgs;
 pub(crate) use fleet::{
-    BudgetArgs, FleetArgs, FleetCommand, FleetPageArgs, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs, FleetWorkArgs,
-    NatsArgs,
+    BudgetArgs, FleetArgs, FleetCommand, FleetPageArgs, FleetStatusArgs, FleetSubmitArgs, FleetTopArgs,
+    FleetWorkArgs, NatsArgs,
 };
 pub(crate) use http::HttpArgs;
 pub(crate) use jobs::{JobsArgs, JobsCommand, JobsListArgs, JobsResumeArgs, JobsRmArgs, JobsSweepArgs};

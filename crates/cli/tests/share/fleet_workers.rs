@@ -12,7 +12,7 @@ use ropeway_peers::{Share, or_skip};
 
 /// A server with a share `data` and its user.
 enum Server {
-    Smbd(Ground),
+    Smbd(Box<Ground>),
     Serve(Served),
 }
 
@@ -21,7 +21,7 @@ impl Server {
     fn each() -> Vec<Self> {
         let mut servers = vec![Self::Serve(Served::start(&[]))];
         match Ground::sharing(|share| share) {
-            Ok(ground) => servers.push(Self::Smbd(ground)),
+            Ok(ground) => servers.push(Self::Smbd(Box::new(ground))),
             Err(reason) => println!("skipped: {reason}"),
         }
         servers

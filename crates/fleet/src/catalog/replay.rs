@@ -3,7 +3,7 @@
 //! A replay may see a file again, and sees files in any order: each counts once.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::catalog::SegmentId;
 use crate::catalog::done::{Done, Sums};
@@ -23,6 +23,8 @@ pub struct Replay {
     /// What failed in each round, and what could not be removed. A resume tries all of it again, in the next
     /// round.
     failed: BTreeMap<u32, (u64, u64)>,
+    /// Rounds and tasks in which something failed.
+    with_failures: BTreeSet<(u32, TaskId)>,
 }
 
 /// What is kept of one task that is done.
@@ -51,6 +53,9 @@ impl Replay {
         let (failed, kept) = self.failed.entry(done.round).or_default();
         *failed += done.sums.failed;
         *kept += done.sums.kept;
+        if done.sums.failed + done.sums.kept > 0 {
+            self.with_failures.insert((done.round, task));
+        }
     }
 
     /// Whether a task is known to be done.
@@ -88,9 +93,8 @@ impl Replay {
 
     /// Returns tasks of a round that are done and in which something failed.
     pub fn with_failures(&self, round: u32) -> impl Iterator<Item = TaskId> {
-        let failed = move |done: &Done| done.round == round && done.sums.failed + done.sums.kept > 0;
-        let tasks = self.done.iter().filter(move |(_, done)| failed(done));
-        tasks.map(|(task, _)| *task)
+        let of_round = (round, TaskId([0; 16]))..=(round, TaskId([u8::MAX; 16]));
+        self.with_failures.range(of_round).map(|(_, task)| *task)
     }
 
     /// Returns the round of a task that is done.

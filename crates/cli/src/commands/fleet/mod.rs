@@ -1,8 +1,8 @@
 //! `ropeway fleet`: one copy by many machines.
 
+mod budget;
 mod figures;
 mod page;
-mod budget;
 mod place;
 mod queue;
 mod scratch;

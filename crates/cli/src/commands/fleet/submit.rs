@@ -9,7 +9,7 @@ use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
 use ropeway_fleet::status::{Progress, Reader};
 use ropeway_fleet::store::{Run, Runs, Store};
-use ropeway_vfs::{Clock, End, ErrorKind, Kind};
+use ropeway_vfs::{Clock, End, ErrorKind, Kind, Tree};
 use serde_json::json;
 
 use super::place::{Target, opener, source_place};
@@ -54,39 +54,28 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     }
     let (of_source, of_target) = budget::of_job(&args.budget, &*from, &*tree).await?;
     let rules = EndRules::between(from.capabilities(), tree.capabilities());
-    match tree.metadata(&target.path).await {
-        Ok(metadata) if metadata.kind != Kind::Directory => {
-            let message = format!("{} exists and is no folder", target.shown);
-            return Err(Failure::new(code::TARGET, message).hint("choose another DST"));
-        }
-        Err(error) if error.kind != ErrorKind::NotFound => {
-            let what = format!("cannot examine {}", target.shown);
-            return Err(Failure::of_node(&what, &error, End::Target));
-        }
-        _ => {}
-    }
+    check_target(&*tree, &target).await?;
     let what = format!("cannot make a job for {}", target.shown);
     let fail = |error| failure(&what, &error);
     let before = runs.newest().await.map_err(fail)?;
     let expected = refuse_open(before, (&runs, &target), &source).await?;
-    let server = args.queue.clone().map(|servers| QueueServer {
-        servers,
-        replicas: usize::from(args.queue_replicas),
-    });
     let job = JobFile::new(source.to_string(), target.shown.clone())
         .of_ends(mark, rules)
         .with_deletions(args.delete)
         .with_bwlimit(args.bwlimit.clone())
         .with_expected(expected)
         .with_budgets(of_source, of_target)
-        .with_queue(server.clone());
+        .with_queue(args.queue.clone().map(|servers| QueueServer {
+            servers,
+            replicas: usize::from(args.queue_replicas),
+        }));
     let token = fastrand::Rng::new().u64(..);
     let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
     let Some(store) = submitted else {
         let message = format!("another process has just made a job for {}", target.shown);
         return Err(Failure::new(code::REFUSED, message).hint("`ropeway fleet status DST` shows it"));
     };
-    if server.is_some() {
+    if job.queue.is_some() {
         prepare_queue(args, &job, store).await?;
     }
     let mut printer = Printer::new(args.json);
@@ -100,6 +89,21 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     }
     printer.done();
     Ok(printer.finish())
+}
+
+/// Refuses a target that exists and is no folder.
+async fn check_target(tree: &dyn Tree, target: &Target) -> Result<(), Failure> {
+    match tree.metadata(&target.path).await {
+        Ok(metadata) if metadata.kind != Kind::Directory => {
+            let message = format!("{} exists and is no folder", target.shown);
+            Err(Failure::new(code::TARGET, message).hint("choose another DST"))
+        }
+        Err(error) if error.kind != ErrorKind::NotFound => {
+            let what = format!("cannot examine {}", target.shown);
+            Err(Failure::of_node(&what, &error, End::Target))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes what a server needs for a new job. If that fails, the job stands; workers do the same when they start.
