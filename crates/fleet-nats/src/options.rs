@@ -23,6 +23,14 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
+    /// Finds out whether a server answers and accepts the login.
+    ///
+    /// # Errors
+    /// [`Error::Queue`]: it does not.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.connect().await.map(drop)
+    }
+
     /// Connects, and tries for as long as the client library does by default.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::PublishError;
+use async_nats::jetstream::context::{DeleteStreamErrorKind, PublishError};
 use async_nats::jetstream::kv::Config as BucketConfig;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::StorageType;
@@ -15,10 +15,10 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use ropeway_fleet::claim::{ClaimId, Epoch};
 use ropeway_fleet::error::{Error, Result};
-use ropeway_fleet::queue::{Message, Queue};
+use ropeway_fleet::queue::{Message, Queue, ShareQueue};
 use ropeway_fleet::store::Store;
 use ropeway_fleet::task::{Task, TaskId};
-use ropeway_vfs::Pending;
+use ropeway_vfs::{Clock, Pending};
 
 use crate::epochs::Epochs;
 use crate::options::NatsOptions;
@@ -29,6 +29,12 @@ const STRANGERS_MAX: usize = 100;
 
 /// Messages of claims that are remembered. A worker has one task at a time; more are claims that it lost.
 const HELD_MAX: usize = 64;
+
+/// Messages in one call of tasks on which others work.
+const HELD_BY_OTHERS_MAX: usize = 16;
+
+/// Looks in the time of a lease at a task on which another one works.
+const LOOKS_PER_LEASE: u32 = 4;
 
 /// Name of the consumer.
 const CONSUMER: &str = "workers";
@@ -49,6 +55,8 @@ pub struct NatsQueue {
     /// `None` after a failure.
     served: Mutex<Option<Arc<Served>>>,
     store: Arc<Store>,
+    /// Who works on what, as the catalog knows it.
+    claims: ShareQueue,
     /// The messages of claims of this worker.
     held: Mutex<HashMap<ClaimId, jetstream::Message>>,
 }
@@ -112,8 +120,8 @@ impl Wanted {
             max_ack_pending: -1,
             ..pull::Config::default()
         };
-        // One that is there gets the lease of this worker.
-        let consumer = made.create_consumer(consumer).await;
+        // One that is there keeps its time, which workers with another lease keep to as well.
+        let consumer = made.get_or_create_consumer(CONSUMER, consumer).await;
         let consumer = consumer.map_err(|error| failed("the consumer cannot be made", error))?;
         let bucket = BucketConfig {
             bucket: self.bucket(),
@@ -137,9 +145,14 @@ impl NatsQueue {
     ///
     /// # Errors
     /// [`Error::Queue`]: the server does not answer or refuses, or the stream is not as it must be.
-    pub async fn open(options: &NatsOptions, store: Arc<Store>, lease: Duration) -> Result<Self> {
+    pub async fn open(
+        options: &NatsOptions,
+        store: Arc<Store>,
+        clock: Arc<dyn Clock>,
+        lease: Duration,
+    ) -> Result<Self> {
         let job = job_of(&store);
-        Self::open_as(&job, options, store, lease).await
+        Self::open_as(&job, options, (store, clock), lease).await
     }
 
     /// Does what [`NatsQueue::open`] does for a job of this name, of letters, digits and `-`.
@@ -149,7 +162,7 @@ impl NatsQueue {
     pub async fn open_as(
         job: &str,
         options: &NatsOptions,
-        store: Arc<Store>,
+        (store, clock): (Arc<Store>, Arc<dyn Clock>),
         lease: Duration,
     ) -> Result<Self> {
         let client = options.connect().await?;
@@ -166,6 +179,7 @@ impl NatsQueue {
             context,
             wanted,
             served: Mutex::new(Some(Arc::new(served))),
+            claims: ShareQueue::new(Arc::clone(&store), clock, lease, store.worker().0),
             store,
             held: Mutex::default(),
         })
@@ -200,12 +214,16 @@ impl NatsQueue {
 
     /// Removes stream and bucket of a job that is over.
     async fn remove(&self) -> Result<()> {
-        let removed = self.context.delete_stream(self.wanted.stream()).await;
-        let bucket = self.context.delete_key_value(self.wanted.bucket()).await;
-        removed.map_err(|error| failed("the stream cannot be removed", error))?;
-        bucket
-            .map(drop)
-            .map_err(|error| failed("the bucket cannot be removed", error))
+        // A bucket is a stream of this name.
+        for stream in [self.wanted.stream(), format!("KV_{}", self.wanted.bucket())] {
+            match self.context.delete_stream(&stream).await {
+                Ok(_) => {}
+                // Another worker was faster.
+                Err(error) if is_absent(error.kind()) => {}
+                Err(error) => return Err(failed(&format!("{stream} cannot be removed"), error)),
+            }
+        }
+        Ok(())
     }
 
     async fn publish(&self, task: &Task) -> Result<()> {
@@ -250,20 +268,43 @@ impl NatsQueue {
     }
 
     async fn take_one(&self) -> Result<Option<Message>> {
-        let served = self.served().await?;
-        let Some((task, message)) = self.next(&served).await? else {
+        for _ in 0..HELD_BY_OTHERS_MAX {
+            let fetched = self.at_server(async {
+                let served = self.served().await?;
+                let next = self.next(&served).await?;
+                Ok(next.map(|(task, message)| (served, task, message)))
+            });
+            let Some((served, task, message)) = fetched.await? else {
+                return Ok(None);
+            };
+            let claim = self.claim(&served, task.id()).await;
+            if let Ok(Some(claim)) = claim {
+                let mut held = self.held.lock();
+                if held.len() >= HELD_MAX {
+                    held.clear();
+                }
+                held.insert(claim, message);
+                return Ok(Some(Message { task, claim }));
+            }
+            let later = AckKind::Nak(Some(self.wanted.lease / LOOKS_PER_LEASE));
+            let put_back = async {
+                let told = message.ack_with(later).await;
+                told.map_err(|error| failed("a task cannot be put back", error))
+            };
+            let put_back = self.at_server(put_back).await;
+            claim.and(put_back)?;
+        }
+        Ok(None)
+    }
+
+    /// Makes the claim of a task, unless somebody who is alive works on it: a server repeats messages, and a task may
+    /// have been taken from the catalog.
+    async fn claim(&self, served: &Served, task: TaskId) -> Result<Option<ClaimId>> {
+        let Some(least) = self.claims.next_if_free(task).await? else {
             return Ok(None);
         };
-        let id = task.id();
-        let least = self.store.next_epoch(id).await?;
-        let epoch = served.epochs.raise(id, least).await?;
-        let claim = ClaimId { task: id, epoch };
-        let mut held = self.held.lock();
-        if held.len() >= HELD_MAX {
-            held.clear();
-        }
-        held.insert(claim, message);
-        Ok(Some(Message { task, claim }))
+        let epoch = self.at_server(served.epochs.raise(task, least)).await?;
+        Ok(Some(ClaimId { task, epoch }))
     }
 
     fn message_of(&self, claim: ClaimId) -> Option<jetstream::Message> {
@@ -280,6 +321,10 @@ impl NatsQueue {
     }
 }
 
+fn is_absent(kind: DeleteStreamErrorKind) -> bool {
+    matches!(kind, DeleteStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
 /// Whether a message was refused since there is one of its subject.
 fn is_there(error: &PublishError) -> bool {
     let source = std::error::Error::source(error);
@@ -294,7 +339,7 @@ impl Queue for NatsQueue {
 
     fn take(&self) -> Pending<'_, Result<Option<Message>>> {
         Box::pin(async move {
-            let taken = self.at_server(self.take_one()).await;
+            let taken = self.take_one().await;
             if matches!(taken, Err(Error::Queue(_))) {
                 *self.served.lock() = None;
             }
@@ -332,6 +377,11 @@ impl Queue for NatsQueue {
             self.store.release(message.claim).await?;
             told
         })
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        let served = self.served.lock().clone();
+        served.map(|served| served.consumer.cached_info().config.ack_wait)
     }
 
     fn close(&self) -> Pending<'_, Result<()>> {

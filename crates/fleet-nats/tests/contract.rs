@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use ropeway_copy::RuntimeClock;
-use ropeway_fleet::claim::Epoch;
+use ropeway_fleet::claim::{ClaimId, Epoch};
 use ropeway_fleet::error::Error;
 use ropeway_fleet::job::JobFile;
 use ropeway_fleet::queue::contract::check_queue;
 use ropeway_fleet::queue::{Message, Queue};
 use ropeway_fleet::store::Store;
 use ropeway_fleet::task::{Scope, Task};
-use ropeway_fleet::workers::WorkerId;
+use ropeway_fleet::workers::{Activity, Beat, WorkerId};
 use ropeway_fleet_nats::{NatsOptions, NatsQueue};
 use ropeway_vfs::{Clock, MemoryTree, RelPath, Tree};
 
@@ -46,6 +46,10 @@ fn task(path: &str) -> Task {
     Task::folder(0, RelPath::parse(path.as_bytes()).unwrap(), Scope::all())
 }
 
+async fn open(options: &NatsOptions, store: Arc<Store>) -> ropeway_fleet::error::Result<NatsQueue> {
+    NatsQueue::open(options, store, Arc::new(RuntimeClock::new()), LEASE).await
+}
+
 /// Takes a task once the client has found the server again.
 async fn soon(queue: &NatsQueue) -> Message {
     for _ in 0..200 {
@@ -66,9 +70,7 @@ fn a_server_that_lost_everything_is_given_stream_and_bucket_again() {
         let store = store(&tree, "job", 1);
         let job = JobFile::new("s".to_owned(), "t".to_owned());
         store.create(&job).await.unwrap();
-        let queue = NatsQueue::open(&options, Arc::clone(&store), LEASE)
-            .await
-            .unwrap();
+        let queue = open(&options, Arc::clone(&store)).await.unwrap();
         let context = jetstream::new(async_nats::connect(&options.servers).await.unwrap());
         context.delete_stream("ROPEWAY_FLEET_job").await.unwrap();
         context.delete_key_value("ROPEWAY_EPOCHS_job").await.unwrap();
@@ -78,6 +80,41 @@ fn a_server_that_lost_everything_is_given_stream_and_bucket_again() {
         assert_eq!(soon(&queue).await.task, task("a"));
         queue.close().await.unwrap();
         assert!(context.get_stream("ROPEWAY_FLEET_job").await.is_err());
+    });
+}
+
+/// A server hands a message out again when its time is over, also if its task is in good hands: a worker may have taken
+/// it from the catalog.
+#[test]
+fn a_repeated_message_takes_no_task_from_a_worker_that_is_alive() {
+    let server = or_skip!(Nats::new().start());
+    let options = options(&server);
+    runtime().block_on(async {
+        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
+        let (one, two) = (store(&tree, "job", 1), store(&tree, "job", 2));
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        one.create(&job).await.unwrap();
+        let queue = open(&options, Arc::clone(&two)).await.unwrap();
+        one.birth(&task("a")).await.unwrap();
+        queue.offer(&task("a"), Epoch(1)).await.unwrap();
+        let claim = ClaimId {
+            task: task("a").id(),
+            epoch: Epoch(1),
+        };
+        one.begin(claim).await.unwrap();
+        for beat in 1..=8 {
+            let beat = Beat {
+                beat,
+                activity: Activity::Working,
+                ..Beat::default()
+            };
+            one.beat(&beat).await.unwrap();
+            assert_eq!(queue.take().await.unwrap(), None);
+            tokio::time::sleep(LEASE / 4).await;
+        }
+        // It falls silent.
+        let taken = soon(&queue).await;
+        assert_eq!((taken.task, taken.claim.epoch), (task("a"), Epoch(2)));
     });
 }
 
@@ -93,14 +130,14 @@ fn a_login_that_is_refused_is_an_error_of_the_queue() {
                 user,
                 ..options.clone()
             };
-            let refused = NatsQueue::open(&options, store(&tree, "job", 1), LEASE).await;
+            let refused = open(&options, store(&tree, "job", 1)).await;
             assert!(matches!(refused, Err(Error::Queue(_))));
         }
         let options = NatsOptions {
             user: Some(("ann".to_owned(), "secret".to_owned())),
             ..options
         };
-        let queue = NatsQueue::open(&options, store(&tree, "job", 1), LEASE).await;
+        let queue = open(&options, store(&tree, "job", 1)).await;
         assert_eq!(queue.unwrap().take().await.unwrap(), None);
     });
 }
@@ -116,13 +153,19 @@ fn a_server_keeps_the_contract() {
         let queue = std::thread::scope(|scope| {
             let opened = scope.spawn(|| {
                 let handle = runtime.handle();
-                handle.block_on(NatsQueue::open_as(&format!("run-{run}"), &options, own, LEASE))
+                handle.block_on(NatsQueue::open_as(
+                    &format!("run-{run}"),
+                    &options,
+                    (own, Arc::clone(&clock)),
+                    LEASE,
+                ))
             });
             opened.join().unwrap()
         });
         Arc::new(queue.unwrap())
     };
-    runtime.block_on(check_queue(|| Arc::new(MemoryTree::new()), clock, LEASE, make));
+    let of_suite = Arc::clone(&clock);
+    runtime.block_on(check_queue(|| Arc::new(MemoryTree::new()), of_suite, LEASE, make));
 }
 
 #[test]
@@ -136,9 +179,7 @@ fn tasks_and_epochs_outlive_the_server_and_a_lost_bucket_gives_no_old_epoch() {
             .create(&JobFile::new("s".to_owned(), "t".to_owned()))
             .await
             .unwrap();
-        let queue = NatsQueue::open(&options, Arc::clone(&store), LEASE)
-            .await
-            .unwrap();
+        let queue = open(&options, Arc::clone(&store)).await.unwrap();
         for path in ["a", "b"] {
             store.birth(&task(path)).await.unwrap();
             queue.offer(&task(path), Epoch(1)).await.unwrap();
@@ -158,9 +199,7 @@ fn tasks_and_epochs_outlive_the_server_and_a_lost_bucket_gives_no_old_epoch() {
         let client = async_nats::connect(&options.servers).await.unwrap();
         let context = jetstream::new(client);
         context.delete_key_value("ROPEWAY_EPOCHS_job").await.unwrap();
-        let queue = NatsQueue::open(&options, Arc::clone(&store), LEASE)
-            .await
-            .unwrap();
+        let queue = open(&options, Arc::clone(&store)).await.unwrap();
         tokio::time::sleep(LEASE * 2).await;
         let mut again = vec![
             queue.take().await.unwrap().unwrap(),
@@ -186,7 +225,7 @@ fn a_stream_that_somebody_else_made_otherwise_is_refused_by_name() {
         });
         made.await.unwrap();
         let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let refused = NatsQueue::open(&options, store(&tree, "job", 1), LEASE).await;
+        let refused = open(&options, store(&tree, "job", 1)).await;
         let Err(Error::Queue(reason)) = refused else {
             panic!("it was not refused");
         };
@@ -207,9 +246,7 @@ fn strange_messages_are_thrown_away() {
             .create(&JobFile::new("s".to_owned(), "t".to_owned()))
             .await
             .unwrap();
-        let queue = NatsQueue::open(&options, Arc::clone(&store), LEASE)
-            .await
-            .unwrap();
+        let queue = open(&options, Arc::clone(&store)).await.unwrap();
         let context = jetstream::new(async_nats::connect(&options.servers).await.unwrap());
         let (named, other) = (task("a").id(), task("b"));
         let strange = [
@@ -241,7 +278,7 @@ fn a_server_that_does_not_answer_is_an_error_of_the_queue() {
     };
     runtime().block_on(async {
         let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let refused = NatsQueue::open(&options, store(&tree, "job", 1), LEASE).await;
+        let refused = open(&options, store(&tree, "job", 1)).await;
         assert!(matches!(refused, Err(Error::Queue(_))));
     });
 }

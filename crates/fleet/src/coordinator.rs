@@ -20,9 +20,15 @@ const PARTS_EACH: u64 = 100_000;
 const DELETIONS_EACH: u64 = 100_000;
 
 /// Folders up to which one task sets the attributes of all, and for each task that does so before it if there are
-/// more. A guess: one worker is done with them in minutes, and a kill costs no more. Tests of this crate do not make so
-/// many.
-const FOLDERS_EACH: u64 = if cfg!(test) { 1_000 } else { 100_000 };
+/// more. A guess: one worker is done with them in minutes, and a kill costs no more. Tests of this crate, and simulated
+/// fleets (feature `mutations`), do not make so many.
+const FOLDERS_EACH: u64 = if cfg!(feature = "mutations") {
+    6
+} else if cfg!(test) {
+    1_000
+} else {
+    100_000
+};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]

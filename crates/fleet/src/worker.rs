@@ -445,7 +445,7 @@ fn count(sums: &mut Sums, outcome: &Outcome) {
         // The sums of a large file are those of the task that joins it.
         State::Parted { .. } | State::Part { .. } | State::PartFailed { .. } | State::Joined { .. } => {}
         State::Extra | State::Deleted => {}
-        State::Folder => {}
+        State::Folder | State::FolderLeft => {}
     }
 }
 

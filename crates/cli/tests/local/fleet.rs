@@ -446,6 +446,10 @@ fn a_server_of_nats_hands_out_tasks_and_may_be_gone_when_work_has_begun() {
     ])
     .exits(1);
     assert!(refused.mentions("--nats-user"), "{refused}");
+    // A login that is refused makes no job.
+    let refused = fleet(&["submit", "src", "dst", &url]).exits(6);
+    assert!(refused.mentions("cannot use NATS"), "{refused}");
+    fleet(&["status", "dst"]).exits(4);
     secret(fleet(&["submit", "src", "dst", &url]).args(login)).ok();
     let refused = fleet(&["work", "dst"]).exits(6);
     assert!(refused.mentions("cannot use NATS"), "{refused}");

@@ -22,6 +22,8 @@ pub enum State {
     Failed(String),
     /// A folder, whose attributes are set at the end.
     Folder,
+    /// A folder whose attributes may be in the way of those below it. They are left to the last task.
+    FolderLeft,
     /// A file with several names, which is made at the end.
     Linked(FileId),
     /// A large file, which was cut into parts and gets its name when all of them are there.
@@ -115,6 +117,7 @@ impl Record {
                 put_bytes(out, reason.as_bytes());
             }
             State::Folder => out.push(4),
+            State::FolderLeft => out.push(12),
             State::Linked(id) => {
                 out.push(5);
                 put_number(out, id.volume);
@@ -184,6 +187,7 @@ impl Record {
             9 => State::Joined { file: large(reader)? },
             10 => State::Extra,
             11 => State::Deleted,
+            12 => State::FolderLeft,
             _ => return None,
         };
         Some(Self {

@@ -289,6 +289,7 @@ mod tests {
             Just(State::Skipped),
             "[a-z ]{0,20}".prop_map(State::Failed),
             Just(State::Folder),
+            Just(State::FolderLeft),
             (any::<u64>(), any::<u64>()).prop_map(|(volume, index)| State::Linked(FileId { volume, index })),
         ];
         (

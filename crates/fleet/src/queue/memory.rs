@@ -10,7 +10,7 @@ use ropeway_vfs::{Clock, Pending};
 
 use super::{Message, Queue};
 use crate::claim::{ClaimId, Epoch};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::task::{Task, TaskId};
 
 /// Faults of a [`MemoryQueue`], each as one chance in so many; 0 means never.
@@ -18,6 +18,10 @@ use crate::task::{Task, TaskId};
 pub struct QueueFaults {
     /// An offered task is confirmed and forgotten.
     pub lose_offer: u32,
+    /// An offer is refused.
+    pub refuse_offer: u32,
+    /// A call for a task fails.
+    pub refuse_take: u32,
     /// A confirmed acknowledgement is forgotten.
     pub lose_ack: u32,
     /// A task is handed out although another holds it, as the same claim.
@@ -113,6 +117,9 @@ impl MemoryQueue {
 impl Queue for MemoryQueue {
     fn offer<'a>(&'a self, task: &'a Task, least: Epoch) -> Pending<'a, Result<()>> {
         Box::pin(async move {
+            if self.happens(self.faults.refuse_offer) {
+                return Err(Error::queue("refused"));
+            }
             if !self.happens(self.faults.lose_offer) {
                 let now = self.clock.now();
                 let mut state = self.state.lock();
@@ -131,6 +138,9 @@ impl Queue for MemoryQueue {
 
     fn take(&self) -> Pending<'_, Result<Option<Message>>> {
         Box::pin(async move {
+            if self.happens(self.faults.refuse_take) {
+                return Err(Error::queue("refused"));
+            }
             let picked = self.pick();
             self.reply().await;
             Ok(picked)

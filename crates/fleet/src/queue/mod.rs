@@ -11,6 +11,8 @@ pub mod contract;
 pub mod memory;
 pub mod share;
 
+use std::time::Duration;
+
 use ropeway_vfs::Pending;
 
 use crate::claim::{ClaimId, Epoch};
@@ -45,6 +47,11 @@ pub trait Queue: Send + Sync {
 
     /// Gives the task back: another may take it at once.
     fn release<'a>(&'a self, message: &'a Message) -> Pending<'a, Result<()>>;
+
+    /// Time after which the queue hands a task to another worker unless it is renewed, if the queue has one of its own.
+    fn lease(&self) -> Option<Duration> {
+        None
+    }
 
     /// Removes what a service keeps for the job, which is complete. If it is resumed, that is made again.
     fn close(&self) -> Pending<'_, Result<()>> {

@@ -96,6 +96,23 @@ impl ShareQueue {
         }
     }
 
+    /// Returns the smallest epoch that a further claim of a task may have, if nobody works on it. A holder counts as alive
+    /// until this process has seen no sign of life for the span of a lease.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub async fn next_if_free(&self, task: TaskId) -> Result<Option<Epoch>> {
+        let claims = self.store.claims_of(task).await?;
+        if let Some(epoch) = claims.last(task) {
+            let beats = self.store.beats().await?.into_iter().collect();
+            let (is_free, _) = self.judge(ClaimId { task, epoch }, &beats).await?;
+            if !is_free {
+                return Ok(None);
+            }
+        }
+        Ok(Some(claims.next(task)))
+    }
+
     /// Finds a task among those of the last listing. Whether one is still free, the catalog decides.
     async fn find_listed(&self) -> Result<Option<Message>> {
         let next = || {

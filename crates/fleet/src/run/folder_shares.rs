@@ -63,9 +63,8 @@ impl Crew {
         let (mut number, mut records) = (0_usize, Vec::new());
         for (folder, is_there) in own.await? {
             let mut folders = Vec::new();
-            // What earlier claims left to the last task is not theirs to do.
-            let mut add = |of: ClaimId, record: Record| {
-                if record.state == State::Folder && of.task != claim.task {
+            let mut add = |_: ClaimId, record: Record| {
+                if record.state == State::Folder {
                     folders.push(record.path);
                 }
             };
@@ -74,9 +73,9 @@ impl Crew {
                 let state = match self.set_next(&mut number, (claim, round), &path, true).await? {
                     Set::Done => continue,
                     Set::Failed(reason) => State::Failed(reason),
-                    Set::Later => State::Folder,
+                    Set::Later => State::FolderLeft,
                 };
-                late.sums.failed += u64::from(state != State::Folder);
+                late.sums.failed += u64::from(state != State::FolderLeft);
                 records.push(Record::new(path, 0, 0, state));
                 if records.len() >= RECORDS_MAX {
                     self.publish_late(&mut late, &std::mem::take(&mut records))
@@ -115,8 +114,13 @@ impl Crew {
     /// Collects the folders that the tasks of the phase before have left; all, if there was no such phase.
     async fn each_folder_left(&self, round: u32, folders: &mut Folders) -> Result<()> {
         let shards = coordinator::folder_shares(self.state.lock().replay.sums());
+        let wanted = if shards == 0 {
+            State::Folder
+        } else {
+            State::FolderLeft
+        };
         let mut add = |record: Record| {
-            if record.state == State::Folder {
+            if record.state == wanted {
                 folders.add(record.path);
             }
         };
@@ -175,7 +179,12 @@ impl Crew {
             && metadata.has_xattrs != Some(false)
             && self.ends.target.capabilities().takes_xattrs();
         let xattrs = match wants_xattrs {
-            true => source.xattrs(path).await.ok(),
+            true => match source.xattrs(path).await {
+                Ok(xattrs) => Some(xattrs),
+                Err(error) if is_removed(error.kind, round) => return Ok(Set::Done),
+                Err(error) if is_of_node(error.kind) => return Ok(Set::Failed(error.to_string())),
+                Err(error) => return Err(Error::source(error)),
+            },
             false => None,
         };
         let Ok(target) = self.ends.target_path(path) else {

@@ -77,7 +77,7 @@ fn many_folders_get_their_attributes_by_several_tasks_and_read_only_ones_at_last
             for segment in store.segments(Some(task)).await.unwrap() {
                 for block in store.segment_for_late(segment).await.unwrap() {
                     let Block::Records(records) = block else { continue };
-                    assert!(records.iter().all(|record| record.state == State::Folder));
+                    assert!(records.iter().all(|record| record.state == State::FolderLeft));
                     left.extend(records.into_iter().map(|record| record.path));
                 }
             }

@@ -12,6 +12,7 @@ mod signs;
 mod slice;
 mod takeover;
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +32,7 @@ use crate::partition::WalkLimits;
 use crate::queue::share::Found;
 use crate::queue::{Message, Queue, ShareQueue};
 use crate::store::Store;
-use crate::task::{Task, Work};
+use crate::task::{Task, TaskId, Work};
 use crate::worker::{SliceLimits, Step, Worker};
 use crate::workers::{Beat, Trail};
 
@@ -40,6 +41,9 @@ pub use mover::{EngineMover, Move, Moved, Mover, PlainMover};
 
 /// Times in a row that a worker tries again after an error that may pass. A guess.
 const RETRIES: u32 = 8;
+
+/// Tasks offered again that a worker remembers. With more it forgets all, which costs time only.
+const OFFERED_MAX: usize = 1_000;
 
 /// How a worker works.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +142,8 @@ struct CrewState {
     message: Option<Message>,
     reason: Option<String>,
     has_left: bool,
+    /// Tasks that were offered again, and when first.
+    offered: HashMap<TaskId, Duration>,
     /// Whether the queue did not answer when it was last asked for a task.
     queue_fails: bool,
     beat: u64,
@@ -146,6 +152,16 @@ struct CrewState {
     pace: Option<Pace>,
     /// Looks for a task in a row that found none.
     looks: u32,
+}
+
+impl CrewState {
+    /// Notes that a task was offered again.
+    fn was_offered(&mut self, task: TaskId, now: Duration) {
+        if self.offered.len() >= OFFERED_MAX {
+            self.offered.clear();
+        }
+        self.offered.entry(task).or_insert(now);
+    }
 }
 
 impl Crew {
@@ -265,19 +281,35 @@ impl Crew {
         match self.plan().await? {
             Plan::Finished => return Ok(Some(Ended::Complete)),
             Plan::Make(tasks) => self.offer(&tasks).await?,
-            Plan::Wait => {
-                match self.forgotten.find().await? {
-                    // Its holder is alive, so the queue would not hand it out.
-                    Some(found) if found.is_straggler => self.do_task(&found.message).await?,
-                    Some(Found { message, .. }) => {
-                        self.hand_out(&message.task, message.claim.epoch).await?;
-                        self.idles().await;
-                    }
-                    None => self.idles().await,
+            Plan::Wait => match self.forgotten.find().await? {
+                Some(found) => self.found(&found).await?,
+                None => self.idles().await,
+            },
+        }
+        Ok(None)
+    }
+
+    /// Offers a task again that the queue has forgotten. If it refuses, or does not hand it out for the time of a lease,
+    /// this worker takes the task by itself. So it does with a straggler, which the queue would not hand out since its
+    /// holder is alive.
+    async fn found(&self, found: &Found) -> Result<()> {
+        let (task, now) = (found.message.claim.task, self.clock.now());
+        let offered = self.state.lock().offered.get(&task).copied();
+        let is_late = offered.is_some_and(|at| now.saturating_sub(at) >= self.options.lease);
+        if !found.is_straggler && !is_late {
+            let offer = self.queue.offer(&found.message.task, found.message.claim.epoch);
+            match offer.await {
+                Err(Error::Queue(reason)) => tracing::warn!(reason, "a task is taken from the catalog"),
+                offered => {
+                    offered?;
+                    self.state.lock().was_offered(task, now);
+                    self.idles().await;
+                    return Ok(());
                 }
             }
         }
-        Ok(None)
+        self.state.lock().offered.remove(&task);
+        self.do_task(&found.message).await
     }
 
     /// Does a task, and tells the queue.

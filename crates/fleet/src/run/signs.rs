@@ -23,7 +23,8 @@ const POLL_PARTS: u32 = 8;
 impl Crew {
     /// Shows signs of life, and looks for idle workers, until it is dropped.
     pub(super) async fn beat_on(&self) -> std::convert::Infallible {
-        let pause = self.options.lease / BEATS_PER_LEASE;
+        let lease = self.queue.lease().unwrap_or(self.options.lease);
+        let pause = lease.min(self.options.lease) / BEATS_PER_LEASE;
         let mut lives = Leases::new(self.options.lease);
         let mut next_beat = self.clock.now();
         let (mut next_look, mut was_working) = (next_beat, false);

@@ -187,11 +187,15 @@ pub(crate) fn run(seed: u64) -> Result<Totals, String> {
         lease: LEASE,
         poll: Duration::from_secs(5),
     };
+    // It may never take an offer, or never answer.
+    let refuses = |random: &mut fastrand::Rng| [0, 0, 0, 5, 1][random.usize(..5)];
     let faults = match random.u8(0..3) {
         0 => None,
         1 => Some(QueueFaults::default()),
         _ => Some(QueueFaults {
             lose_offer: 8,
+            refuse_offer: refuses(&mut random),
+            refuse_take: refuses(&mut random),
             lose_ack: 6,
             repeat: 10,
             early: 10,

@@ -11,10 +11,6 @@ use ropeway_vfs::Clock;
 use crate::args::NatsArgs;
 use crate::failure::Failure;
 
-/// Variable with the password for `--nats-user`.
-#[cfg(feature = "nats")]
-const NATS_PASSWORD: &str = "ROPEWAY_NATS_PASSWORD";
-
 /// Opens the queue of a job for a worker.
 ///
 /// # Errors
@@ -26,7 +22,7 @@ pub(super) async fn open(
     lease: Duration,
 ) -> Result<Arc<dyn Queue>, Failure> {
     match server {
-        Some(server) => nats(server, args, Arc::clone(store), lease).await,
+        Some(server) => nats::open(server, args, (Arc::clone(store), Arc::clone(clock)), lease).await,
         None => {
             let (seed, store, clock) = (store.worker().0, Arc::clone(store), Arc::clone(clock));
             Ok(Arc::new(ShareQueue::new(store, clock, lease, seed)))
@@ -34,41 +30,105 @@ pub(super) async fn open(
     }
 }
 
-#[cfg(feature = "nats")]
-async fn nats(
-    server: &QueueServer,
-    args: &NatsArgs,
-    store: Arc<Store>,
-    lease: Duration,
-) -> Result<Arc<dyn Queue>, Failure> {
-    use crate::failure::code;
+/// Finds out whether a server can be used, before a job is made that needs it.
+///
+/// # Errors
+/// It does not answer, or refuses the login.
+pub(super) async fn check(server: Option<&QueueServer>, args: &NatsArgs) -> Result<(), Failure> {
+    match server {
+        Some(server) => nats::check(server, args).await,
+        None => Ok(()),
+    }
+}
 
-    let user = match &args.nats_user {
-        None => None,
-        Some(user) => {
-            let password = std::env::var(NATS_PASSWORD)
-                .map_err(|_| Failure::usage(format!("--nats-user needs the password in {NATS_PASSWORD}")))?;
-            Some((user.clone(), password))
-        }
-    };
-    let options = ropeway_fleet_nats::NatsOptions {
-        user,
-        servers: server.servers.clone(),
-        credentials: args.nats_credentials.clone(),
-        nkey: args.nats_nkey.clone(),
-        ca: args.nats_ca.clone(),
-        replicas: server.replicas,
-    };
-    match ropeway_fleet_nats::NatsQueue::open(&options, store, lease).await {
-        Ok(queue) => Ok(Arc::new(queue)),
-        Err(error) => Err(Failure::new(code::NETWORK, format!("cannot use NATS: {error}"))
-            .hint("check the server, its JetStream, and the login (--nats-credentials, --nats-nkey or --nats-user)")),
+#[cfg(feature = "nats")]
+mod nats {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ropeway_fleet::error::Error;
+    use ropeway_fleet::job::QueueServer;
+    use ropeway_fleet::queue::Queue;
+    use ropeway_fleet::store::Store;
+    use ropeway_fleet_nats::{NatsOptions, NatsQueue};
+    use ropeway_vfs::Clock;
+
+    use crate::args::NatsArgs;
+    use crate::failure::{Failure, code};
+
+    /// Variable with the password for `--nats-user`.
+    const PASSWORD: &str = "ROPEWAY_NATS_PASSWORD";
+
+    pub(super) async fn open(
+        server: &QueueServer,
+        args: &NatsArgs,
+        (store, clock): (Arc<Store>, Arc<dyn Clock>),
+        lease: Duration,
+    ) -> Result<Arc<dyn Queue>, Failure> {
+        let opened = NatsQueue::open(&options(server, args)?, store, clock, lease).await;
+        Ok(Arc::new(opened.map_err(|error| of_server(&error))?))
+    }
+
+    pub(super) async fn check(server: &QueueServer, args: &NatsArgs) -> Result<(), Failure> {
+        let checked = options(server, args)?.check().await;
+        checked.map_err(|error| of_server(&error))
+    }
+
+    fn of_server(error: &Error) -> Failure {
+        Failure::new(code::NETWORK, format!("cannot use NATS: {error}")).hint(
+            "check the server, its JetStream, and the login (--nats-credentials, --nats-nkey or --nats-user)",
+        )
+    }
+
+    fn options(server: &QueueServer, args: &NatsArgs) -> Result<NatsOptions, Failure> {
+        let user = match &args.nats_user {
+            None => None,
+            Some(user) => {
+                let password = std::env::var(PASSWORD)
+                    .map_err(|_| Failure::usage(format!("--nats-user needs the password in {PASSWORD}")))?;
+                Some((user.clone(), password))
+            }
+        };
+        Ok(NatsOptions {
+            user,
+            servers: server.servers.clone(),
+            credentials: args.nats_credentials.clone(),
+            nkey: args.nats_nkey.clone(),
+            ca: args.nats_ca.clone(),
+            replicas: server.replicas,
+        })
     }
 }
 
 #[cfg(not(feature = "nats"))]
 #[allow(clippy::unused_async, reason = "as with the feature")]
-async fn nats(_: &QueueServer, _: &NatsArgs, _: Arc<Store>, _: Duration) -> Result<Arc<dyn Queue>, Failure> {
-    Err(Failure::usage("this program was built without NATS")
-        .hint("build it with `cargo build --release --features nats`"))
+mod nats {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ropeway_fleet::job::QueueServer;
+    use ropeway_fleet::queue::Queue;
+    use ropeway_fleet::store::Store;
+    use ropeway_vfs::Clock;
+
+    use crate::args::NatsArgs;
+    use crate::failure::Failure;
+
+    pub(super) async fn open(
+        _: &QueueServer,
+        _: &NatsArgs,
+        _: (Arc<Store>, Arc<dyn Clock>),
+        _: Duration,
+    ) -> Result<Arc<dyn Queue>, Failure> {
+        Err(missing())
+    }
+
+    pub(super) async fn check(_: &QueueServer, _: &NatsArgs) -> Result<(), Failure> {
+        Err(missing())
+    }
+
+    fn missing() -> Failure {
+        Failure::usage("this program was built without NATS")
+            .hint("build it with `cargo build --release --features nats`")
+    }
 }

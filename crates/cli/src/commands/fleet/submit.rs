@@ -55,6 +55,11 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     let (of_source, of_target) = budget::of_job(&args.budget, &*from, &*tree).await?;
     let rules = EndRules::between(from.capabilities(), tree.capabilities());
     check_target(&*tree, &target).await?;
+    let server = args.queue.clone().map(|servers| QueueServer {
+        servers,
+        replicas: usize::from(args.queue_replicas),
+    });
+    queue::check(server.as_ref(), &args.nats).await?;
     let what = format!("cannot make a job for {}", target.shown);
     let fail = |error| failure(&what, &error);
     let before = runs.newest().await.map_err(fail)?;
@@ -65,10 +70,7 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         .with_bwlimit(args.bwlimit.clone())
         .with_expected(expected)
         .with_budgets(of_source, of_target)
-        .with_queue(args.queue.clone().map(|servers| QueueServer {
-            servers,
-            replicas: usize::from(args.queue_replicas),
-        }));
+        .with_queue(server);
     let token = fastrand::Rng::new().u64(..);
     let submitted = runs.submit(before, token, &job).await.map_err(fail)?;
     let Some(store) = submitted else {
