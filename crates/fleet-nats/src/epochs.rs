@@ -8,6 +8,9 @@ use ropeway_fleet::task::TaskId;
 /// Attempts to raise an epoch that others raise at the same time.
 const TRIES: usize = 20;
 
+/// Claims that the bucket may count and the catalog may not know: of workers that died before they began.
+const AHEAD_MAX: u32 = 10_000;
+
 /// Counts the claims of each task.
 pub(crate) struct Epochs {
     bucket: Bucket,
@@ -27,7 +30,9 @@ impl Epochs {
             let entry = entry.map_err(|error| Error::queue(error.to_string()))?;
             // What is no number was written by somebody else.
             let known = entry.as_ref().and_then(|entry| number(&entry.value));
-            let next = Epoch(known.unwrap_or(0).saturating_add(1).min(u32::MAX - 1)).max(least);
+            let next = Epoch(known.unwrap_or(0).saturating_add(1)).max(least);
+            // So far ahead of the catalog is no count of claims.
+            let next = if next.0 - least.0 > AHEAD_MAX { least } else { next };
             let value = next.0.to_string().into();
             let is_raised = match &entry {
                 Some(entry) => match self.bucket.update(&key, value, entry.revision).await {

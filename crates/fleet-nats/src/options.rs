@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 use ropeway_fleet::error::Error;
 
 /// How to reach a NATS server, and how its stream is made.
@@ -23,14 +23,6 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
-    /// Finds out whether a server answers and accepts the login.
-    ///
-    /// # Errors
-    /// [`Error::Queue`]: it does not.
-    pub async fn check(&self) -> Result<(), Error> {
-        self.connect().await.map(drop)
-    }
-
     /// Connects, and tries for as long as the client library does by default.
     ///
     /// # Errors
@@ -54,6 +46,14 @@ impl NatsOptions {
         }
         let servers: Vec<String> = self.servers.split(',').map(str::to_owned).collect();
         let connected = options.connect(servers).await;
-        connected.map_err(|error| Error::queue(format!("{}: {error}", self.servers)))
+        connected.map_err(|error| {
+            let reason = format!("{}: {error}", self.servers);
+            match error.kind() {
+                ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                    Error::QueueLogin(reason)
+                }
+                _ => Error::queue(reason),
+            }
+        })
     }
 }

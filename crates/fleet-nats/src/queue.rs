@@ -185,6 +185,22 @@ impl NatsQueue {
         })
     }
 
+    /// Finds out whether a job could use the server: makes what one needs, sends a message, and removes all of it.
+    ///
+    /// # Errors
+    /// As [`NatsQueue::open`]; or no message can be sent.
+    pub async fn check(
+        options: &NatsOptions,
+        (store, clock): (Arc<Store>, Arc<dyn Clock>),
+        lease: Duration,
+    ) -> Result<()> {
+        let name = format!("check-{}", store.worker());
+        let queue = Self::open_as(&name, options, (store, clock), lease).await?;
+        let sent = queue.at_server(queue.publish(&Task::root())).await;
+        queue.remove().await?;
+        sent
+    }
+
     /// Does something at the server, which gets a bounded time. Fails at once while there is no connection; the client
     /// makes a new one meanwhile.
     async fn at_server<T>(&self, does: impl Future<Output = Result<T>>) -> Result<T> {
@@ -288,7 +304,7 @@ impl NatsQueue {
             }
             let later = AckKind::Nak(Some(self.wanted.lease / LOOKS_PER_LEASE));
             let put_back = async {
-                let told = message.ack_with(later).await;
+                let told = message.double_ack_with(later).await;
                 told.map_err(|error| failed("a task cannot be put back", error))
             };
             let put_back = self.at_server(put_back).await;
@@ -314,7 +330,7 @@ impl NatsQueue {
     async fn answer(&self, claim: ClaimId, kind: AckKind) -> Result<()> {
         match self.message_of(claim) {
             Some(message) => {
-                (message.ack_with(kind).await).map_err(|error| failed("no answer can be sent", error))
+                (message.double_ack_with(kind).await).map_err(|error| failed("no answer can be sent", error))
             }
             None => Ok(()),
         }

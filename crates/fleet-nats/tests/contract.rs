@@ -131,7 +131,7 @@ fn a_login_that_is_refused_is_an_error_of_the_queue() {
                 ..options.clone()
             };
             let refused = open(&options, store(&tree, "job", 1)).await;
-            assert!(matches!(refused, Err(Error::Queue(_))));
+            assert!(matches!(refused, Err(Error::QueueLogin(_))));
         }
         let options = NatsOptions {
             user: Some(("ann".to_owned(), "secret".to_owned())),

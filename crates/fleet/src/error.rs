@@ -44,6 +44,9 @@ pub enum Error {
     /// The queue does not answer, or refuses.
     #[error("queue: {0}")]
     Queue(String),
+    /// The queue refuses the login.
+    #[error("queue: the login is refused: {0}")]
+    QueueLogin(String),
     /// The worker was asked to stop.
     #[error("interrupted")]
     Stopped,

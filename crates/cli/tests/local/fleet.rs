@@ -445,13 +445,19 @@ fn a_server_of_nats_hands_out_tasks_and_may_be_gone_when_work_has_begun() {
         &url.replace("nats://", "nats://ann:secret@"),
     ])
     .exits(1);
-    assert!(refused.mentions("--nats-user"), "{refused}");
+    assert!(
+        refused.mentions("--nats-user") && !refused.mentions("secret"),
+        "{refused}"
+    );
+    // One server cannot keep three copies.
+    let copies = [&url, "--queue-replicas=3"].map(str::to_owned);
+    secret(fleet(&["submit", "src", "dst"]).args(copies).args(login)).exits(6);
     // A login that is refused makes no job.
-    let refused = fleet(&["submit", "src", "dst", &url]).exits(6);
+    let refused = fleet(&["submit", "src", "dst", &url]).exits(5);
     assert!(refused.mentions("cannot use NATS"), "{refused}");
-    fleet(&["status", "dst"]).exits(4);
+    fleet(&["status", "dst"]).exits(3);
     secret(fleet(&["submit", "src", "dst", &url]).args(login)).ok();
-    let refused = fleet(&["work", "dst"]).exits(6);
+    let refused = fleet(&["work", "dst"]).exits(5);
     assert!(refused.mentions("cannot use NATS"), "{refused}");
     secret(fleet(&["work", "dst"]).args(login)).ok();
     Compare::ALL.check(&place.join("src"), &place.join("dst"));

@@ -174,7 +174,15 @@ async fn taken_over(stage: &QueueStage) {
     stage.live(0, 1, &first).await;
     assert_eq!(stage.take(1).await, None);
     stage.sleep(1.1).await;
-    let second = stage.take(1).await.expect("the holder shows no sign of life");
+    // A worker that looks at the holder for the first time must wait for signs of life, too.
+    let mut second = stage.take(1).await;
+    for _ in 0..10 {
+        if second.is_none() {
+            stage.sleep(0.3).await;
+            second = stage.take(1).await;
+        }
+    }
+    let second = second.expect("the holder shows no sign of life");
     assert!(second.claim.epoch > first.claim.epoch);
     let (store, _) = &stage.workers[0];
     assert!(store.fence(second.claim).await.is_ok());

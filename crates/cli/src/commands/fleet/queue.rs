@@ -34,11 +34,18 @@ pub(super) async fn open(
 ///
 /// # Errors
 /// It does not answer, or refuses the login.
-pub(super) async fn check(server: Option<&QueueServer>, args: &NatsArgs) -> Result<(), Failure> {
-    match server {
-        Some(server) => nats::check(server, args).await,
-        None => Ok(()),
+pub(super) async fn check(
+    server: Option<&QueueServer>,
+    args: &NatsArgs,
+    store: Store,
+) -> Result<(), Failure> {
+    let Some(server) = server else { return Ok(()) };
+    if server.servers.contains('@') {
+        // The URL is not shown: it holds a password.
+        return Err(Failure::usage("--queue with a login: the job holds no secrets")
+            .hint("use --nats-credentials, --nats-nkey or --nats-user"));
     }
+    nats::check(server, args, store).await
 }
 
 #[cfg(feature = "nats")]
@@ -46,9 +53,11 @@ mod nats {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use ropeway_copy::RuntimeClock;
     use ropeway_fleet::error::Error;
     use ropeway_fleet::job::QueueServer;
     use ropeway_fleet::queue::Queue;
+    use ropeway_fleet::run::WorkOptions;
     use ropeway_fleet::store::Store;
     use ropeway_fleet_nats::{NatsOptions, NatsQueue};
     use ropeway_vfs::Clock;
@@ -69,13 +78,19 @@ mod nats {
         Ok(Arc::new(opened.map_err(|error| of_server(&error))?))
     }
 
-    pub(super) async fn check(server: &QueueServer, args: &NatsArgs) -> Result<(), Failure> {
-        let checked = options(server, args)?.check().await;
+    pub(super) async fn check(server: &QueueServer, args: &NatsArgs, store: Store) -> Result<(), Failure> {
+        let ends: (_, Arc<dyn Clock>) = (Arc::new(store), Arc::new(RuntimeClock::new()));
+        let lease = WorkOptions::default().lease;
+        let checked = NatsQueue::check(&options(server, args)?, ends, lease).await;
         checked.map_err(|error| of_server(&error))
     }
 
     fn of_server(error: &Error) -> Failure {
-        Failure::new(code::NETWORK, format!("cannot use NATS: {error}")).hint(
+        let code = match error {
+            Error::QueueLogin(_) => code::PERMISSION,
+            _ => code::NETWORK,
+        };
+        Failure::new(code, format!("cannot use NATS: {error}")).hint(
             "check the server, its JetStream, and the login (--nats-credentials, --nats-nkey or --nats-user)",
         )
     }
@@ -123,7 +138,7 @@ mod nats {
         Err(missing())
     }
 
-    pub(super) async fn check(_: &QueueServer, _: &NatsArgs) -> Result<(), Failure> {
+    pub(super) async fn check(_: &QueueServer, _: &NatsArgs, _: Store) -> Result<(), Failure> {
         Err(missing())
     }
 

@@ -9,7 +9,8 @@ use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
 use ropeway_fleet::status::{Progress, Reader};
 use ropeway_fleet::store::{Run, Runs, Store};
-use ropeway_vfs::{Clock, End, ErrorKind, Kind, Tree};
+use ropeway_fleet::workers::WorkerId;
+use ropeway_vfs::{Clock, End, ErrorKind, Kind, RelPath, Tree};
 use serde_json::json;
 
 use super::place::{Target, opener, source_place};
@@ -59,7 +60,9 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
         servers,
         replicas: usize::from(args.queue_replicas),
     });
-    queue::check(server.as_ref(), &args.nats).await?;
+    let worker = WorkerId(fastrand::Rng::new().u64(..));
+    let nowhere = Store::new(Arc::clone(&tree), RelPath::root(), worker);
+    queue::check(server.as_ref(), &args.nats, nowhere).await?;
     let what = format!("cannot make a job for {}", target.shown);
     let fail = |error| failure(&what, &error);
     let before = runs.newest().await.map_err(fail)?;
