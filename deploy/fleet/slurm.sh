@@ -23,7 +23,9 @@ export ROPEWAY_FLEET=unfinished
 srun ropeway fleet work --lease 30s "$target"
 code=$?
 case $code in
-# It was stopped, or lost its network or an end: it goes on when there is room again, but not for ever.
+# It was stopped, or lost its network or an end: it goes on when there is room again, but not for ever. 4 also means a
+# full DST or TMPDIR, a damaged catalog or other rules for names. If it ends with 4 again at once, read its message; a
+# restart does not help.
 130 | 3 | 4 | 6)
     if [ "${SLURM_RESTART_COUNT:-0}" -lt 50 ]; then
         scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"

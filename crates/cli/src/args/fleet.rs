@@ -72,7 +72,7 @@ pub(crate) struct FleetSubmitArgs {
     /// What all workers together may ask of the ends.
     #[command(flatten)]
     pub(crate) budget: BudgetArgs,
-    /// Server of NATS that hands out the tasks, with JetStream: nats://HOST[:PORT] or tls://…, several with commas
+    /// NATS server with JetStream that hands out the tasks: nats://HOST[:PORT] or tls://…; separate several with commas
     ///
     /// Without it the folder of the job does, which needs no service. What is done is recorded in that folder in
     /// either case.
@@ -81,7 +81,7 @@ pub(crate) struct FleetSubmitArgs {
     /// Copies of each message in a cluster of NATS servers, 1 to 5
     #[arg(long, value_name = "N", requires = "queue", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub(crate) queue_replicas: u8,
-    /// Login at the server of NATS.
+    /// Login to the NATS server.
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
     /// JSON Lines on standard output
@@ -102,7 +102,7 @@ pub(crate) struct BudgetArgs {
     /// with --bwlimit each worker takes an equal share. The folder of the job is not limited.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) source_ops: Option<u64>,
-    /// The same at DST
+    /// Limit of operations on names and attributes at DST, a second, for all workers together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) target_ops: Option<u64>,
     /// Time that one operation at SRC or DST should take at most, e.g. 50ms (1ms to 1m)
@@ -136,7 +136,7 @@ pub(crate) struct FleetWorkArgs {
     /// overwrite anything. All workers of a job should have the same.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) lease: Option<Duration>,
-    /// Login at the server of NATS.
+    /// Login to the NATS server.
     #[command(flatten)]
     pub(crate) nats: NatsArgs,
     /// JSON Lines on standard output

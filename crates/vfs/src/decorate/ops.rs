@@ -14,7 +14,7 @@ use crate::{Clock, Result, Tree};
 /// A tree whose operations on names and attributes keep to a rate.
 pub type LimitOps = Layered<OpsLimit>;
 
-/// What an operation costs: so the share of a worker may be a part of an operation a second.
+/// Units of one operation, so that a share may be less than one operation a second.
 const PARTS: u64 = 1_000;
 
 impl Layered<OpsLimit> {
