@@ -11,7 +11,9 @@
 //! The goal must be more than an idle end needs; otherwise the window stays as small as it can be. It cannot be told
 //! here whether an end is far away or others keep it busy.
 //!
-//! An operation that hangs counts as in flight for [`STUCK`] only, so that it does not keep the others away.
+//! An operation that hangs counts as in flight for [`STUCK`] only, so that it does not keep the others away. The window
+//! then shrinks once for all that hang together. So an end where everything hangs gets fewer and fewer operations, at
+//! last one in that time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -38,7 +40,7 @@ const WINDOW_MIN: f64 = 1.0 / 8.0;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The window shrinks to this part in one round at most (TCP halves its own).
 const SHRINK_MAX: f64 = 0.5;
-/// Part of the goal that a window shrinks for: it grows again at once. A guess.
+/// After a slow round the window shrinks to what would take this part of the goal, to leave room for growth. A guess.
 const AIM: f64 = 0.8;
 /// Operations that the window grows by in a round in which they took no time; less near the goal. A guess.
 const GROWTH: f64 = 2.0;
@@ -85,8 +87,15 @@ impl Relief {
         state.held_back + waiting.map_or(Duration::ZERO, |since| self.clock.now().saturating_sub(since))
     }
 
-    async fn admit(&self) -> Admitted<'_> {
-        let turn = Turn::new(self);
+    /// Returns the time that an operation may take that is as large as `size` small ones.
+    fn allowed(&self, size: f64) -> Duration {
+        let seconds = self.state.lock().window.goal * size;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// Waits for a place. `allowed`: the time that the operation may take; `None` if it is not measured.
+    async fn admit(&self, allowed: Option<Duration>) -> Admitted<'_> {
+        let turn = Turn::new(self, allowed);
         let mut sleep: Option<Pending<'static, ()>> = None;
         poll_fn(|cx| turn.poll(&mut sleep, cx)).await
     }
@@ -97,13 +106,20 @@ struct State {
     next_number: u64,
     /// Operations that wait, in order.
     queue: VecDeque<(u64, Option<Waker>)>,
-    /// When the operations in flight began.
-    flying: BTreeMap<u64, Duration>,
+    /// The operations in flight.
+    flying: BTreeMap<u64, Flying>,
     /// With a window of less than one: no operation begins before.
     pause_until: Duration,
     /// Since when at least one operation has been waiting.
     waiting_since: Option<Duration>,
     held_back: Duration,
+}
+
+/// An operation in flight.
+struct Flying {
+    begun: Duration,
+    /// The time that it may take; `None` if it is not measured, or if it is known to hang.
+    allowed: Option<Duration>,
 }
 
 impl State {
@@ -121,8 +137,16 @@ impl State {
 
     /// Returns how long the next operation has to wait at most; `None` if it may begin.
     fn wait(&mut self, now: Duration) -> Option<Duration> {
-        let flying = self.flying.values();
-        let flying = flying.filter(|begun| now.saturating_sub(**begun) < STUCK).count();
+        let mut flying = 0;
+        for operation in self.flying.values_mut() {
+            let time = now.saturating_sub(operation.begun);
+            if time < STUCK {
+                flying += 1;
+            } else if let Some(allowed) = operation.allowed.take_if(|allowed| time > *allowed) {
+                let part = time.as_secs_f64() / allowed.as_secs_f64();
+                self.window.hangs(part, (operation.begun, now));
+            }
+        }
         if flying >= self.window.places() {
             self.window.is_used = true;
             return Some(STUCK / 10);
@@ -197,6 +221,14 @@ impl Window {
         }
     }
 
+    /// Takes an operation that hangs, and has taken this part of what it may take. When it ends, if it does, it began
+    /// too early to count again.
+    fn hangs(&mut self, part: f64, (begun, now): (Duration, Duration)) {
+        if begun >= self.since {
+            self.turn(part, now);
+        }
+    }
+
     /// Ends a round whose operations took this part of what they may take.
     fn turn(&mut self, part: f64, now: Duration) {
         let size = match part > 1.0 {
@@ -235,10 +267,11 @@ fn needs_place(action: Action) -> bool {
 struct Turn<'a> {
     relief: &'a Relief,
     number: u64,
+    allowed: Option<Duration>,
 }
 
 impl<'a> Turn<'a> {
-    fn new(relief: &'a Relief) -> Self {
+    fn new(relief: &'a Relief, allowed: Option<Duration>) -> Self {
         let mut state = relief.state.lock();
         let number = state.next_number;
         state.next_number += 1;
@@ -246,7 +279,11 @@ impl<'a> Turn<'a> {
         if state.waiting_since.is_none() {
             state.waiting_since = Some(relief.clock.now());
         }
-        Self { relief, number }
+        Self {
+            relief,
+            number,
+            allowed,
+        }
     }
 
     fn poll(&self, sleep: &mut Option<Pending<'static, ()>>, cx: &mut Context<'_>) -> Poll<Admitted<'a>> {
@@ -260,7 +297,11 @@ impl<'a> Turn<'a> {
                     .is_some_and(|(first, _)| *first == self.number);
                 let wait = state.wait(now);
                 if is_first && wait.is_none() {
-                    state.flying.insert(self.number, now);
+                    let flying = Flying {
+                        begun: now,
+                        allowed: self.allowed,
+                    };
+                    state.flying.insert(self.number, flying);
                     return Poll::Ready(Admitted {
                         relief: self.relief,
                         number: self.number,
@@ -336,14 +377,18 @@ impl Layer for Relief {
         if !needs_place(call.action) {
             return operation().await;
         }
-        let admitted = self.admit().await;
-        let result = operation().await;
         let bytes = |bytes: u64| bytes as f64 / GOAL_BYTES as f64;
-        let size = match call.action {
-            Action::Read | Action::GetSmall => bytes(result.as_ref().map_or(0, |done| done.amount)),
-            Action::Write | Action::PutSmall => bytes(call.length),
+        let asked = match call.action {
+            Action::Read | Action::GetSmall | Action::Write | Action::PutSmall => bytes(call.length),
             Action::Lookup => call.length as f64,
             _ => 1.0,
+        };
+        let allowed = is_measured(call.action).then(|| self.allowed(asked.max(1.0)));
+        let admitted = self.admit(allowed).await;
+        let result = operation().await;
+        let size = match call.action {
+            Action::Read | Action::GetSmall => bytes(result.as_ref().map_or(0, |done| done.amount)),
+            _ => asked,
         };
         admitted.done(call.action, size.max(1.0));
         result

@@ -173,7 +173,8 @@ fn an_operation_that_hangs_keeps_no_other_away() {
     let rules = FaultRule::parse("make_dir:contains=hangs,delay=forever").unwrap();
     let tree = Faults::new(Arc::new(MemoryTree::new()), rules, Arc::clone(&clock));
     let tree = Relieved::new(tree, Relief::new(SECOND, Arc::clone(&clock)));
-    let names: Vec<_> = (0..40).map(|number| path(&format!("hangs{number}"))).collect();
+    // All places, and all that are left after the window has shrunk.
+    let names: Vec<_> = (0..12).map(|number| path(&format!("hangs{number}"))).collect();
     let done = Cell::new(false);
     simulate(&time, async {
         let hung = join_all(names.iter().map(|name| tree.make_dir(name, 0o755)));
@@ -184,7 +185,50 @@ fn an_operation_that_hangs_keeps_no_other_away() {
         futures_util::pin_mut!(hung, works);
         futures_util::future::select(hung, works).await;
     });
-    assert!(done.get() && clock.now() < SECOND * 60, "{:?}", clock.now());
+    assert!(done.get() && clock.now() < SECOND * 30, "{:?}", clock.now());
+}
+
+/// It got the first number of operations every ten seconds, for ever.
+#[test]
+fn an_end_where_everything_hangs_gets_fewer_and_fewer_operations() {
+    let (time, clock) = clock();
+    let rules = FaultRule::parse("make_dir:contains=hangs,delay=forever").unwrap();
+    let tree = Faults::new(Arc::new(MemoryTree::new()), rules, Arc::clone(&clock));
+    let relief = Relief::new(SECOND, Arc::clone(&clock));
+    let tree = Relieved::new(tree, Arc::clone(&relief));
+    let names: Vec<_> = (0..200).map(|number| path(&format!("hangs{number}"))).collect();
+    let flying = || relief.state.lock().flying.len();
+    simulate(&time, async {
+        let hung = join_all(names.iter().map(|name| tree.make_dir(name, 0o755)));
+        let look = async {
+            // Together they count once.
+            time.sleep_until(SECOND * 15).await;
+            assert_eq!(relief.window(), WINDOW_FIRST * SHRINK_MAX);
+            time.sleep_until(SECOND * 100).await;
+            assert!(relief.window() < 1.0, "{}", relief.window());
+            let before = flying();
+            time.sleep_until(SECOND * 200).await;
+            assert!((8..=11).contains(&(flying() - before)), "{before} {}", flying());
+        };
+        futures_util::pin_mut!(hung, look);
+        futures_util::future::select(hung, look).await;
+    });
+}
+
+/// A long read or a long goal is no reason.
+#[test]
+fn an_operation_that_may_take_long_does_not_hang() {
+    let (time, clock) = clock();
+    let rules = FaultRule::parse("make_dir:delay=15s").unwrap();
+    let tree = Faults::new(Arc::new(MemoryTree::new()), rules, Arc::clone(&clock));
+    let relief = Relief::new(SECOND * 20, Arc::clone(&clock));
+    let tree = Relieved::new(tree, Arc::clone(&relief));
+    let names: Vec<_> = (0..30).map(|number| path(&format!("d{number}"))).collect();
+    simulate(&time, async {
+        let made = join_all(names.iter().map(|name| tree.make_dir(name, 0o755))).await;
+        assert!(made.iter().all(Result::is_ok));
+    });
+    assert!(relief.window() >= WINDOW_FIRST, "{}", relief.window());
 }
 
 #[test]
