@@ -84,7 +84,7 @@ pub fn next(situation: &Situation<'_>) -> Plan {
 pub fn is_walked(situation: &Situation<'_>) -> bool {
     let first = [Task::root()];
     let roots = first.iter().chain(situation.rounds.iter().flatten());
-    situation.replay.open(roots.map(Task::id)).is_empty()
+    !situation.replay.is_open(roots.map(Task::id))
 }
 
 fn late(situation: &Situation<'_>) -> Vec<Vec<Task>> {

@@ -1,6 +1,6 @@
 //! What only the target has: found while folders are listed, and removed at the end.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::names::{case_key, normalized};
@@ -8,11 +8,12 @@ use ropeway_vfs::{
     DirEntry, Error as VfsError, ErrorKind, Metadata, MetadataChange, Name, Op, Pending, RelPath,
 };
 
+use super::ends::OWNER_ALL;
 use super::late::Late;
 use super::slice::AT_ONCE;
 use super::takeover::staged;
 use super::{Crew, is_of_node};
-use crate::catalog::{Block, Record, SegmentId, State, encode};
+use crate::catalog::{Record, SegmentId, State, encode};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::files::is_of_ropeway;
@@ -30,9 +31,6 @@ const DEPTH_MAX: usize = 2_000;
 
 /// Names of one folder that are mapped to others and kept in memory at most.
 const MAPPED_MAX: usize = 100_000;
-
-/// Permission bits that the owner of a folder needs to empty it.
-const OWNER_ALL: u32 = 0o700;
 
 /// What the source has in one folder, as the target knows it.
 pub(super) struct Known {
@@ -135,32 +133,24 @@ impl Crew {
         self.empty_graves(claim).await?;
         self.look_what_is_done().await?;
         let mut late = Late::new(claim, round);
-        for segment in self.whole_segments().await? {
-            if self.is_stopped() {
-                return Err(Error::Stopped);
-            }
-            self.counters.progress.fetch_add(1, Ordering::Relaxed);
-            let is_own = segment.claim.task == claim.task;
-            // What other claims of a task have listed may be out of date.
-            if !is_own && !self.state.lock().replay.is_last(segment.claim) {
-                continue;
-            }
-            for block in self.store.segment(segment).await? {
-                let Block::Records(records) = block else { continue };
-                if is_own {
-                    let deleted = |record: &&Record| record.state == State::Deleted;
-                    late.sums.deleted += records.iter().filter(deleted).count() as u64;
-                    continue;
+        let is_own = |path: &RelPath| owner_of(path, shards) == shard;
+        for (folder, is_there) in self.segments_by_folder(|_| true).await? {
+            let (mut paths, mut deleted) = (BTreeSet::new(), 0);
+            let mut add = |of: ClaimId, record: Record| match record.state {
+                // By earlier claims; what this one publishes meanwhile is counted already.
+                State::Deleted if of.task == claim.task && of != claim => deleted += 1,
+                // What other claims of a task have listed may be out of date.
+                State::Extra if is_own(&record.path) && self.state.lock().replay.is_last(of) => {
+                    paths.insert(record.path);
                 }
-                let is_owned =
-                    |record: &Record| record.state == State::Extra && owner_of(&record.path, shards) == shard;
-                let paths: Vec<RelPath> = (records.into_iter().filter(is_owned))
-                    .map(|record| record.path)
-                    .collect();
-                for group in paths.chunk_by(|one, two| one.parent() == two.parent()) {
-                    for some in group.chunks(GROUP) {
-                        self.delete_some(&mut late, some).await?;
-                    }
+                _ => {}
+            };
+            self.each_record_in(folder, is_there, &mut add).await?;
+            late.sums.deleted += deleted;
+            let paths: Vec<RelPath> = paths.into_iter().collect();
+            for group in paths.chunk_by(|one, two| one.parent() == two.parent()) {
+                for some in group.chunks(GROUP) {
+                    self.delete_some(&mut late, some).await?;
                 }
             }
         }

@@ -12,8 +12,8 @@ use ropeway_vfs::{
 use crate::error::{Error as FleetError, Result as FleetResult};
 use crate::files::{CATALOG_PREFIX, name as file_name};
 
-/// Permission bits that the owner of a folder needs to fill it.
-const OWNER_ALL: u32 = 0o700;
+/// Permission bits that the owner of a folder needs to fill, move and empty it.
+pub(super) const OWNER_ALL: u32 = 0o700;
 
 /// Permission bits of a folder whose source has none, as the copy engine gives them.
 const FOLDER_MODE: u32 = 0o755;

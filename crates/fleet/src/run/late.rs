@@ -62,16 +62,6 @@ pub(super) fn is_removed(kind: ErrorKind, round: u32) -> bool {
 }
 
 impl Crew {
-    /// Returns all segments of the catalog, if none of a task that is done is missing.
-    pub(super) async fn whole_segments(&self) -> Result<Vec<SegmentId>> {
-        self.look_what_is_done().await?;
-        let segments = self.store.segments(None).await?;
-        match self.state.lock().replay.with_missing_segments(&segments) {
-            Some(task) => Err(Error::Damaged(format!("segments of {task}"))),
-            None => Ok(segments),
-        }
-    }
-
     /// Calls `each` for every record of the catalog that is not settled, with the claim that published it.
     pub(super) async fn each_record(&self, mut each: impl FnMut(ClaimId, Record)) -> Result<()> {
         self.look_what_is_done().await?;
