@@ -57,7 +57,7 @@ impl Layer for Full {
     }
 }
 
-/// Names of files with their content; the last one is a further name of the first.
+/// Names of files with their content; the last one is large. The first gets a further name in [`World::new`].
 fn files() -> Vec<(String, String)> {
     let mut files: Vec<_> = (0..12)
         .map(|number| {
@@ -202,8 +202,7 @@ fn at_whatever_operation_the_target_is_full_the_job_stops_and_goes_on() {
 #[test]
 fn a_worker_that_is_full_gives_its_task_back_and_says_why() {
     let world = World::new();
-    let left = Arc::new(AtomicI64::new(i64::MAX));
-    let layer = OneFile(Arc::clone(&left));
+    let layer = FullStage::with_room_for(2);
     let full: Arc<dyn Tree> = Layered::wrap(Arc::clone(&world.target) as _, layer);
     let target: Arc<dyn Tree> = Arc::clone(&world.target) as _;
     let (first, second) = (world.crew(1, &full), world.crew(2, &target));
@@ -216,19 +215,34 @@ fn a_worker_that_is_full_gives_its_task_back_and_says_why() {
         assert_eq!(beat.activity, Activity::Left);
         let reason = beat.reason.as_deref().unwrap_or_default();
         assert!(reason.starts_with("target: cannot write"), "{reason}");
+        // What was whole makes room for the catalog.
+        let stage = first.store.root().join_path(&path("stage"));
+        for claim in names(&*target, &stage).await {
+            assert_eq!(names(&*target, &claim).await, [], "{claim}");
+        }
         let begun = world.clock.now();
         assert_eq!(second.work().await.unwrap(), Ended::Complete);
         assert!(world.clock.now() - begun < second.options.lease);
-        // What the first one had in its stage is gone.
-        assert!(left.load(Ordering::Relaxed) < i64::MAX);
     });
     world.is_whole(true);
 }
 
-/// Has no room for the content of files, only for the small ones of the catalog.
-struct OneFile(Arc<AtomicI64>);
+/// Returns the paths of the nodes in a folder.
+async fn names(tree: &dyn Tree, folder: &RelPath) -> Vec<RelPath> {
+    let names = tree.names_with_prefix(folder, b"").await.unwrap();
+    names.iter().map(|name| folder.join(name)).collect()
+}
 
-impl Layer for OneFile {
+/// Has room for the content of a few files, and for the small ones of the catalog.
+struct FullStage(AtomicI64);
+
+impl FullStage {
+    fn with_room_for(writes: i64) -> Self {
+        Self(AtomicI64::new(writes))
+    }
+}
+
+impl Layer for FullStage {
     async fn around<'a, T: Send + 'a>(
         &'a self,
         call: Call<'a>,
@@ -238,8 +252,7 @@ impl Layer for OneFile {
             let stage = catalog.join_path(&path("stage"));
             call.path.as_bytes().starts_with(stage.as_bytes())
         });
-        if stage && call.action == Action::Write {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+        if stage && call.action == Action::Write && self.0.fetch_sub(1, Ordering::Relaxed) <= 0 {
             let error = std::io::Error::from_raw_os_error(ENOSPC);
             return Err(ropeway_vfs::Error::from_io(call.action.op(), call.path, error));
         }

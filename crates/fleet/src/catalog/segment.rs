@@ -349,9 +349,39 @@ mod tests {
         }
 
         #[test]
-        fn hostile_segments_never_panic(bytes: Vec<u8>) {
-            let _ = SegmentReader::new(&bytes).count();
-            let _ = parse(&bytes, &mut MEMORY_MAX.clone());
+        fn hostile_segments_never_panic(
+            records in prop::collection::vec(record(), 1..20),
+            flips in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
+            cut: Option<u16>,
+            tail in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let mutate = |bytes: &mut Vec<u8>| {
+                let length = bytes.len();
+                bytes.truncate(length - cut.map_or(0, |cut| usize::from(cut) % length));
+                bytes.extend_from_slice(&tail);
+                let length = bytes.len();
+                flips.iter().filter(|_| length > 0).for_each(|(place, value)| bytes[place % length] ^= value);
+            };
+            let read = |bytes: &[u8]| {
+                let mut reader = SegmentReader::new(bytes);
+                let _ = (reader.by_ref().count(), reader.tail());
+                let _ = (SegmentReader::all(bytes), SegmentReader::unsettled(bytes));
+            };
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &records, &[Task::root()]);
+            mutate(&mut bytes);
+            read(&bytes);
+            // Whoever makes a segment can make its checksums: what is inside is hostile too.
+            for magic in [MAGIC, MAGIC_SETTLED] {
+                let mut items = Vec::new();
+                records.iter().for_each(|record| record.put(&mut items, &[]));
+                mutate(&mut items);
+                let mut bytes = Vec::new();
+                put_block(&mut bytes, (magic, 1), records.len(), &items);
+                put_block(&mut bytes, (magic, 2), records.len(), &items);
+                read(&bytes);
+                let _ = parse(&items, &mut MEMORY_MAX.clone());
+            }
         }
     }
 
