@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::run::WorkOptions;
 use crate::workers::{Activity, Amounts, Beat};
-
-/// Lease of a worker that did not say which it has.
-const LEASE: Duration = Duration::from_secs(30);
 
 /// How a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,17 +15,21 @@ pub enum Health {
     Well,
     /// It shows signs of life, and has made no progress for longer than its lease.
     Stalled,
-    /// It has shown no sign of life for longer than its lease: others take its task.
+    /// It has shown no sign of life for longer than its lease, and holds a task: others take it.
     Silent,
     /// It has ended.
     Left,
+    /// It has shown no sign of life for longer than its lease, and holds no task.
+    Gone,
 }
 
 impl Health {
-    /// Returns the health of a worker. `silent`: the time since its sign of life, if it is known.
+    /// Returns the health of a worker. `silent`: the time since its sign of life, if it is known. Whether one that is
+    /// silent holds a task is not known here.
     pub fn of(beat: &Beat, silent: Option<Duration>) -> Self {
         let lease = match beat.lease_ms {
-            0 => LEASE,
+            // It did not say which it has.
+            0 => WorkOptions::default().lease,
             lease => Duration::from_millis(lease),
         };
         if beat.activity == Activity::Left {
@@ -45,6 +47,26 @@ impl Health {
     /// Whether others wait for a worker like this.
     pub fn is_straggler(self) -> bool {
         matches!(self, Self::Stalled | Self::Silent)
+    }
+
+    /// Whether the worker has ended, as far as anybody can tell.
+    pub fn is_past(self) -> bool {
+        matches!(self, Self::Left | Self::Gone)
+    }
+
+    /// Returns the place among others in a list: stragglers come first.
+    pub fn rank(self) -> u8 {
+        match self {
+            Self::Silent | Self::Stalled => 0,
+            Self::Well => 1,
+            Self::Left => 2,
+            Self::Gone => 3,
+        }
+    }
+
+    /// Whether the worker is at work or waits for it.
+    pub fn is_present(self) -> bool {
+        matches!(self, Self::Well | Self::Stalled)
     }
 }
 
@@ -64,8 +86,7 @@ pub struct Rates {
 impl Rates {
     /// Returns the rates that a worker has measured; `None` if it is too young, or not at work any more.
     pub fn of(beat: &Beat, health: Health) -> Option<Self> {
-        let is_there = !matches!(health, Health::Left | Health::Silent);
-        if beat.recent.span_ms == 0 || !is_there {
+        if beat.recent.span_ms == 0 || !health.is_present() {
             return None;
         }
         let seconds = beat.recent.span_ms as f64 / 1_000.0;
@@ -152,6 +173,7 @@ mod tests {
         assert_eq!(sum, expected);
         assert_eq!(Rates::of(&beat, Health::Silent), None);
         assert_eq!(Rates::of(&beat, Health::Left), None);
+        assert_eq!(Rates::of(&beat, Health::Gone), None);
         assert_eq!(Rates::of(&Beat::default(), Health::Well), None);
     }
 }

@@ -1,6 +1,7 @@
 //! What can be said of a job, read from its catalog by any process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use ropeway_vfs::event::Eta;
@@ -8,6 +9,7 @@ use ropeway_vfs::{Name, RelPath, Timestamp};
 use serde::Serialize;
 
 use crate::catalog::{Block, Replay, State, Sums};
+use crate::claim::{ClaimId, Claims};
 use crate::coordinator::{self, Plan, Situation};
 use crate::error::{Error, Result};
 use crate::health::{Health, Rates};
@@ -25,6 +27,10 @@ const FAILURES_MAX: usize = 100_000;
 
 /// Failures that an overview shows. A guess: they fit on a screen with the rest.
 const FIRST_FAILURES: usize = 5;
+
+/// Workers in a status that are not there any more: the newest. Each start leaves one, and a service that fails starts
+/// again for days. A guess.
+const PAST_WORKERS_MAX: usize = 100;
 
 /// How far a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -108,7 +114,9 @@ pub struct Status {
     pub failures: Vec<Failure>,
     /// Workers that are stalled or silent.
     pub stragglers: u64,
-    /// The workers, also those that have left.
+    /// Number of all workers, also of those that are not listed.
+    pub workers_total: u64,
+    /// The workers: stragglers, those that are well, and the newest of those that have left or are gone.
     pub workers: Vec<WorkerStatus>,
 }
 
@@ -121,6 +129,8 @@ pub struct Reader {
     ahead_ns: Option<i128>,
     /// The first failures, with the round and the number of all when they were read.
     failures: ((u32, u64), Vec<Failure>),
+    /// Who holds the claims of open tasks. That does not change.
+    holders: HashMap<ClaimId, WorkerId>,
 }
 
 impl Reader {
@@ -186,6 +196,8 @@ impl Reader {
         }
         let newest = beats.iter().map(|(.., at)| *at).max();
         let now = now.or(newest).unwrap_or(Timestamp(0));
+        let workers_total = beats.len() as u64;
+        let workers = self.workers(store, (beats, now), (&open, &claims)).await?;
         let mut status = Status {
             source: job.source,
             target: job.target,
@@ -203,10 +215,67 @@ impl Reader {
             failed: self.replay.failed_in(rounds.len() as u32),
             failures: Vec::new(),
             stragglers: 0,
-            workers: beats.into_iter().map(|beat| worker(beat, now)).collect(),
+            workers_total,
+            workers,
         };
         self.judge(&mut status, now);
         Ok(Some(status))
+    }
+
+    /// Returns the workers that a status lists, in its order.
+    async fn workers(
+        &mut self,
+        store: &Store,
+        (mut beats, now): (Vec<(WorkerId, Beat, Timestamp)>, Timestamp),
+        (open, claims): (&[TaskId], &Claims),
+    ) -> Result<Vec<WorkerStatus>> {
+        beats.sort_by_key(|(.., at)| Reverse(*at));
+        let ids: Vec<WorkerId> = beats.iter().map(|(id, ..)| *id).collect();
+        let mut workers: Vec<WorkerStatus> = beats.into_iter().map(|beat| worker(beat, now)).collect();
+        let is_silent = |(_, worker): &(&WorkerId, &WorkerStatus)| worker.state == Health::Silent;
+        let silent: HashSet<WorkerId> = (ids.iter().zip(&workers).filter(is_silent))
+            .map(|(id, _)| *id)
+            .collect();
+        let last = open.iter().filter_map(|task| {
+            let epoch = claims.last(*task)?;
+            Some(ClaimId { task: *task, epoch })
+        });
+        let holding = self.holding(store, &silent, last.collect()).await?;
+        for (id, worker) in ids.iter().zip(&mut workers) {
+            if silent.contains(id) && !holding.contains(id) {
+                worker.state = Health::Gone;
+            }
+        }
+        workers.sort_by_key(|worker| worker.state.rank());
+        let present = workers.iter().filter(|worker| !worker.state.is_past()).count();
+        workers.truncate(present + PAST_WORKERS_MAX);
+        Ok(workers)
+    }
+
+    /// Returns which of these workers hold one of these claims.
+    async fn holding(
+        &mut self,
+        store: &Store,
+        workers: &HashSet<WorkerId>,
+        claims: HashSet<ClaimId>,
+    ) -> Result<HashSet<WorkerId>> {
+        let mut holding = HashSet::new();
+        if workers.is_empty() {
+            return Ok(holding);
+        }
+        self.holders.retain(|claim, _| claims.contains(claim));
+        for claim in claims {
+            let holder = match self.holders.get(&claim) {
+                Some(holder) => Some(*holder),
+                None => store.holder(claim).await?,
+            };
+            let Some(holder) = holder else { continue };
+            self.holders.insert(claim, holder);
+            if workers.contains(&holder) && !store.is_released(claim, holder).await? {
+                holding.insert(holder);
+            }
+        }
+        Ok(holding)
     }
 
     /// Adds what follows from the rest: rates, stragglers, the time left.
@@ -218,9 +287,8 @@ impl Reader {
             status.stragglers += u64::from(worker.state.is_straggler());
             worker.rates.iter().for_each(|rates| status.rates.add(rates));
         });
-        let works = |worker: &WorkerStatus| {
-            worker.beat.activity == Activity::Working && worker.state != Health::Silent
-        };
+        let works =
+            |worker: &WorkerStatus| worker.beat.activity == Activity::Working && worker.state.is_present();
         let estimate = match status.phase {
             Phase::Finishing => Err(Unknown::LastSteps),
             _ if !status.workers.iter().any(works) => Err(Unknown::NobodyWorks),
@@ -252,7 +320,7 @@ impl Reader {
                 if !self.replay.is_last(segment.claim) {
                     continue;
                 }
-                for block in store.segment(segment).await? {
+                for block in store.segment_for_late(segment).await? {
                     let Block::Records(records) = block else { continue };
                     failures.extend(records.into_iter().filter_map(|record| match record.state {
                         State::Failed(message) => Some(Failure {
@@ -393,3 +461,7 @@ fn worker((id, beat, at): (WorkerId, Beat, Timestamp), now: Timestamp) -> Worker
         beat,
     }
 }
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

@@ -61,7 +61,9 @@ pub struct Fleet {
     pub stragglers: u64,
     /// Number of all workers.
     pub workers_total: u64,
-    /// The workers: stragglers, then those that work, then those that have left.
+    /// Number of those that are at work or wait for it.
+    pub workers_present: u64,
+    /// The workers: stragglers, then those that work, then those that have left or are gone.
     pub workers: Vec<FleetWorker>,
     /// The first failures.
     pub failures: Vec<FleetFailure>,
@@ -95,7 +97,7 @@ pub struct FleetWorker {
     pub host: String,
     /// Its process there.
     pub process: u32,
-    /// `well`, `stalled`, `silent` or `left`.
+    /// `well`, `stalled`, `silent`, `left` or `gone`.
     pub state: String,
     /// Seconds since its last sign of life.
     pub silent_seconds: Option<f64>,
@@ -148,12 +150,6 @@ impl Fleet {
         Some(format::share(self.files, expected.max(self.files)))
     }
 
-    /// Returns the number of workers that are at work or wait for it.
-    pub fn present(&self) -> u64 {
-        let is_present = |worker: &&FleetWorker| matches!(worker.state.as_str(), "well" | "stalled");
-        self.workers.iter().filter(is_present).count() as u64
-    }
-
     /// Returns the rates in words.
     pub fn speed(&self) -> String {
         let rates = &self.rates;
@@ -184,6 +180,10 @@ impl FleetWorker {
             ("silent", _) => {
                 let silent = format::seconds(self.silent_seconds.unwrap_or_default());
                 format!("no sign of life for {silent}")
+            }
+            ("gone", _) => {
+                let silent = format::seconds(self.silent_seconds.unwrap_or_default());
+                format!("gone: no sign of life for {silent}, and no task")
             }
             ("stalled", _) => format!("no progress for {}", format::seconds(self.stalled_seconds)),
             ("left", Some(reason)) => format!("left: {reason}"),
@@ -228,6 +228,11 @@ mod tests {
         assert_eq!(worker("silent").condition(), "no sign of life for 2m10s");
         assert_eq!(worker("stalled").condition(), "no progress for 1m01s");
         assert_eq!(worker("well").condition(), "working");
-        assert!(worker("silent").is_straggler() && !worker("left").is_straggler());
+        assert_eq!(
+            worker("gone").condition(),
+            "gone: no sign of life for 2m10s, and no task"
+        );
+        assert!(worker("silent").is_straggler() && worker("stalled").is_straggler());
+        assert!(!worker("left").is_straggler() && !worker("gone").is_straggler());
     }
 }

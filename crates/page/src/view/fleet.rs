@@ -101,7 +101,7 @@ fn tiles(fleet: &Fleet) -> Vec<Tile> {
     let left = fleet.eta.as_ref().map_or("–".to_owned(), format::eta);
     let mut tiles = vec![
         tile("time left", left),
-        tile("workers", format::count(fleet.present())),
+        tile("workers", format::count(fleet.workers_present)),
         tile("read from the source", format::rate(rates.read)),
         tile("written to the target", format::rate(rates.written)),
         tile("copied", format::rate(rates.copied)),

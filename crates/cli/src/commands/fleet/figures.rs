@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use ropeway_fleet::health::{Health, Rates};
-use ropeway_fleet::status::{Phase, Status, WorkerStatus};
+use ropeway_fleet::health::Rates;
+use ropeway_fleet::status::{Status, WorkerStatus};
 use ropeway_live::model::{Fleet, FleetFailure, FleetRates, FleetWorker, WORKERS_MAX};
 use ropeway_vfs::Timestamp;
 use serde::Serialize;
@@ -17,9 +17,13 @@ pub(super) fn now() -> Timestamp {
 pub(super) fn of(status: &Status) -> Fleet {
     let sums = &status.sums;
     let mut workers: Vec<&WorkerStatus> = status.workers.iter().collect();
-    // Of those that have left, the ones that did most.
-    workers.sort_by_key(|worker| (rank(worker.state), Reverse(worker.beat.bytes)));
-    let workers_total = workers.len() as u64;
+    // Those that did most come first; of those that have ended, the newest.
+    workers.sort_by_key(|worker| {
+        let bytes = Reverse(worker.beat.bytes);
+        (worker.state.rank(), (!worker.state.is_past()).then_some(bytes))
+    });
+    let is_present = |worker: &&&WorkerStatus| worker.state.is_present();
+    let workers_present = workers.iter().filter(is_present).count() as u64;
     workers.truncate(WORKERS_MAX);
     Fleet {
         id: 0,
@@ -45,11 +49,9 @@ pub(super) fn of(status: &Status) -> Fleet {
         eta: status.eta,
         eta_unknown: status.eta_unknown.as_ref().map(word).unwrap_or_default(),
         stragglers: status.stragglers,
-        workers_total,
-        workers: workers
-            .into_iter()
-            .map(|one| worker(one, status.phase == Phase::Complete))
-            .collect(),
+        workers_total: status.workers_total,
+        workers_present,
+        workers: workers.into_iter().map(worker).collect(),
         failures: (status.failures.iter())
             .map(|failure| FleetFailure {
                 path: failure.path.clone(),
@@ -57,14 +59,6 @@ pub(super) fn of(status: &Status) -> Fleet {
             })
             .collect(),
         ..Fleet::default()
-    }
-}
-
-fn rank(state: Health) -> u8 {
-    match state {
-        Health::Silent | Health::Stalled => 0,
-        Health::Well => 1,
-        Health::Left => 2,
     }
 }
 
@@ -85,17 +79,13 @@ fn rates(rates: &Rates) -> FleetRates {
     }
 }
 
-fn worker(worker: &WorkerStatus, is_complete: bool) -> FleetWorker {
+fn worker(worker: &WorkerStatus) -> FleetWorker {
     let beat = &worker.beat;
     FleetWorker {
         id: worker.id.clone(),
         host: beat.host.clone(),
         process: beat.process,
-        state: match worker.state {
-            // It was killed, and others have done its work.
-            Health::Silent if is_complete => word(&Health::Left),
-            state => word(&state),
-        },
+        state: word(&worker.state),
         silent_seconds: worker.silent_seconds,
         stalled_seconds: beat.stalled_ms as f64 / 1_000.0,
         files: beat.files,

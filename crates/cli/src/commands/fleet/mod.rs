@@ -14,6 +14,7 @@ use ropeway_fleet::error::Error;
 use ropeway_vfs::{End, EndError};
 
 use crate::args::{FleetArgs, FleetCommand};
+use crate::commands::ls::printable;
 use crate::failure::{Failure, code};
 
 /// Environment variable that allows the command, with the value `unfinished`: it can still lose data in
@@ -31,13 +32,23 @@ pub(crate) fn run(args: &FleetArgs) -> Result<u8, Failure> {
             "use `ropeway copy`; to try it with data that you do not need, set {UNFINISHED}=unfinished"
         )));
     }
-    match &args.command {
+    let done = match &args.command {
         FleetCommand::Submit(args) => submit::run(args),
         FleetCommand::Work(args) => work::run(args, false),
         FleetCommand::Resume(args) => work::run(args, true),
         FleetCommand::Status(args) => show::status(args),
         FleetCommand::Top(args) => show::top(args),
         FleetCommand::Page(args) => page::run(args),
+    };
+    done.map_err(shown)
+}
+
+/// Replaces control characters in a failure: it may name what other users wrote into the folder of the job.
+fn shown(failure: Failure) -> Failure {
+    Failure {
+        message: printable(&failure.message),
+        hint: failure.hint.as_deref().map(printable),
+        ..failure
     }
 }
 

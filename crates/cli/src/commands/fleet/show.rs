@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::place::Target;
 use super::{failure, figures, no_job};
 use crate::args::{FleetStatusArgs, FleetTopArgs};
+use crate::commands::ls::printable;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
 use crate::job::{Signals, until_stopped};
@@ -44,7 +45,7 @@ pub(super) fn status(args: &FleetStatusArgs) -> Result<u8, Failure> {
         if args.failures {
             let failures = reader.failures(&store).await;
             for (path, reason) in failures.map_err(|error| failure(&what, &error))? {
-                printer.line(&format!("  {path}: {reason}"));
+                printer.line(&printable(&format!("  {path}: {reason}")));
                 if let Value::Object(fields) = json!({"path": path, "message": reason}) {
                     printer.object("fleet_failure", fields);
                 }
@@ -102,7 +103,7 @@ fn print(printer: &mut Printer, status: &Status, lists_failures: bool) {
     }
 }
 
-/// Returns the lines of a status.
+/// Returns the lines of a status. Other users may have written what they show: reasons, names of machines, paths.
 fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
     let is_complete = fleet.phase == "complete";
     let mut lines = vec![
@@ -116,7 +117,7 @@ fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
         done(fleet),
     ];
     if !is_complete {
-        let workers = format::counted(fleet.present(), "worker", "workers");
+        let workers = format::counted(fleet.workers_present, "worker", "workers");
         lines.push(format!("rate     {} · {workers}", fleet.speed()));
         lines.push(format!("left     {}", fleet.left()));
     }
@@ -143,7 +144,7 @@ fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
     lines.extend(fleet.workers.iter().map(line_of));
     let more = fleet.workers_total.saturating_sub(fleet.workers.len() as u64);
     lines.extend((more > 0).then(|| format!("         and {} more workers", format::count(more))));
-    lines
+    lines.iter().map(|line| printable(line)).collect()
 }
 
 fn done(fleet: &Fleet) -> String {
@@ -163,7 +164,7 @@ fn done(fleet: &Fleet) -> String {
 fn straggler(worker: &FleetWorker) -> String {
     let after = match worker.state.as_str() {
         "silent" => "others take its task",
-        _ => "it loses its task when nothing else is left to do",
+        _ => "if it makes no progress for ten leases, and nothing else is left, others take its task",
     };
     format!("slow     {}: {}; {after}", worker.name(), worker.condition())
 }
@@ -223,8 +224,13 @@ mod tests {
                 path: "x/y".into(),
                 message: "no permission".into(),
             }],
-            workers_total: 2,
-            workers: vec![worker("silent"), worker("well")],
+            workers_total: 4,
+            workers: vec![
+                worker("silent"),
+                worker("stalled"),
+                worker("well"),
+                worker("gone"),
+            ],
             ..Fleet::default()
         };
         let all = lines(&fleet, false);
@@ -234,6 +240,8 @@ mod tests {
             "         x/y: no permission",
             "         6 more: --failures lists all",
             "slow     nas 7: no sign of life for 1m30s; others take its task",
+            "slow     nas 7: no progress for 0s; if it makes no progress for ten leases, and nothing else is left, others take its task",
+            "worker   nas 7: 0 files, 0 B; gone: no sign of life for 1m30s, and no task",
             "worker   nas 7: 0 files, 0 B, 0 files/s, read 0 B/s, written 0 B/s; folder a",
         ] {
             assert!(all.iter().any(|line| line == expected), "{expected}: {all:#?}");
@@ -250,5 +258,42 @@ mod tests {
                 .any(|line| hidden.iter().any(|word| line.contains(word))),
             "{all:#?}"
         );
+    }
+
+    /// Whoever may write to the folder of the job could control the terminals of others.
+    #[test]
+    fn what_others_wrote_cannot_control_the_terminal() {
+        let evil = || "a\x1b]0;owned\x07\r\nb\u{202e}".to_owned();
+        let worker = FleetWorker {
+            host: evil(),
+            state: "left".into(),
+            reason: Some(evil()),
+            ..FleetWorker::default()
+        };
+        let silent = FleetWorker {
+            state: "silent".into(),
+            ..worker.clone()
+        };
+        let well = FleetWorker {
+            state: "well".into(),
+            task: Some(evil()),
+            ..worker.clone()
+        };
+        let fleet = Fleet {
+            source: evil(),
+            target: evil(),
+            phase: "copying".into(),
+            failures: vec![FleetFailure {
+                path: evil(),
+                message: evil(),
+            }],
+            workers: vec![silent, well, worker],
+            ..Fleet::default()
+        };
+        let all = lines(&fleet, false);
+        let is_plain = |line: &String| !line.contains(|c: char| c.is_control() || c == '\u{202e}');
+        assert!(all.iter().all(is_plain), "{all:#?}");
+        let failure = super::super::shown(Failure::usage(evil()).hint(evil()));
+        assert!(is_plain(&failure.message) && failure.hint.iter().all(is_plain));
     }
 }

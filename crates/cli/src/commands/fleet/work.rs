@@ -17,7 +17,7 @@ use serde_json::json;
 use super::budget::Limited;
 use super::place::{Target, opener, source_place};
 use super::scratch::Scratch;
-use super::{failure, no_job, queue};
+use super::{failure, no_job, queue, shown};
 use crate::args::FleetWorkArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
@@ -217,7 +217,7 @@ fn report(args: &FleetWorkArgs, crew: &Crew, store: &Store, status: &Status) -> 
             "`ropeway fleet status {0} --failures` lists them, `ropeway fleet resume {0}` tries them again",
             status.target
         );
-        printer.fail(&Failure::new(code::SOME_FAILED, message).hint(hint));
+        printer.fail(&shown(Failure::new(code::SOME_FAILED, message).hint(hint)));
     }
     printer.finish()
 }
