@@ -231,25 +231,21 @@ fn a_budget_of_operations_is_that_of_all_workers_together() {
         let bad = place.ropeway("fleet").args(["submit", flag, value, "src", "dst"]);
         bad.exits(1);
     }
-    let submit = [
-        "submit",
-        "--source-ops",
-        "500",
-        "--latency-goal",
-        "10s",
-        "src",
-        "dst",
-    ];
-    place.ropeway("fleet").args(submit).ok();
-    let begun = Instant::now();
-    for worker in workers(&place, &place.join("dst"), 3) {
-        worker.wait().assert_code(&[0]);
-    }
-    // 800 files are opened at least. Three with a budget each would take half a second.
-    assert!(
-        begun.elapsed() > Duration::from_millis(1_500),
-        "{:?}",
-        begun.elapsed()
-    );
-    Compare::ALL.check(&source, &place.join("dst"));
+    let budget = ["--source-ops", "100", "--latency-goal", "10s"];
+    let takes = |flags: &[&str], target: &str| {
+        let submit = place.ropeway("fleet").arg("submit").args(flags);
+        submit.args(["src", target]).ok();
+        let begun = Instant::now();
+        for worker in workers(&place, &place.join(target), 3) {
+            worker.wait().assert_code(&[0]);
+        }
+        let took = begun.elapsed();
+        Compare::ALL.check(&source, &place.join(target));
+        took
+    };
+    let (free, limited) = (takes(&[], "free"), takes(&budget, "dst"));
+    // 800 files are opened at least. Three with a budget each would take a third of that.
+    assert!(limited > Duration::from_secs(7), "{limited:?}");
+    // So the budget is what takes the time.
+    assert!(limited > free + Duration::from_secs(2), "{limited:?} {free:?}");
 }

@@ -58,7 +58,7 @@ fn rates_and_stragglers_are_shown_and_a_page_has_the_same() {
         .ok();
     let nobody = status(&place);
     assert_eq!(nobody["eta_unknown"], "nobody_works", "{nobody:#}");
-    let (stopped, other) = (worker(&place), worker(&place));
+    let both = [worker(&place), worker(&place)];
     let rate = |status: &Value, of: &str| status["rates"][of].as_f64().unwrap();
     let seen = becomes(&place, "a rate", |status| rate(status, "written") > 100_000.0);
     assert!(rate(&seen, "read") > 100_000.0, "{seen:#}");
@@ -76,16 +76,17 @@ fn rates_and_stragglers_are_shown_and_a_page_has_the_same() {
     assert!(page.until(|page| page.stdout().contains("http_url")));
     let told: Value = serde_json::from_str(page.stdout().lines().next().unwrap()).unwrap();
     let address = told["http"].as_str().unwrap();
-    // One that stands still is silent.
-    stopped.signal(Signal::STOP);
-    let seen = becomes(&place, "a straggler", |status| status["stragglers"] == 1);
+    // Both stand still. Whoever holds a task is silent, and stays so, since nobody takes it.
+    both.iter().for_each(|worker| worker.signal(Signal::STOP));
+    let are_over = |status: &Value| {
+        let mut workers = status["workers"].as_array().unwrap().iter();
+        workers.all(|worker| worker["state"] == "silent" || worker["state"] == "gone")
+    };
+    let seen = becomes(&place, "two that stand still", are_over);
     let silent = seen["workers"].as_array().unwrap().iter();
     let silent: Vec<_> = silent.filter(|worker| worker["state"] == "silent").collect();
-    assert_eq!(
-        (silent.len(), &silent[0]["process"]),
-        (1, &stopped.id().into()),
-        "{seen:#}"
-    );
+    assert!(!silent.is_empty(), "{seen:#}");
+    assert_eq!(seen["stragglers"], silent.len(), "{seen:#}");
     assert!(silent[0]["silent_seconds"].as_f64().unwrap() > 2.0);
     assert!(wait_until(PATIENCE, || get(address, "/", address)
         .contains("no sign of life for")));
@@ -101,13 +102,13 @@ fn rates_and_stragglers_are_shown_and_a_page_has_the_same() {
     let fleet = &snapshot["fleets"][0];
     assert_eq!(
         (&fleet["phase"], &fleet["stragglers"]),
-        (&"copying".into(), &1.into()),
+        (&"copying".into(), &silent.len().into()),
         "{fleet:#}"
     );
-    stopped.signal(Signal::CONT);
+    both.iter().for_each(|worker| worker.signal(Signal::CONT));
     page.signal(Signal::INT);
     page.wait().assert_code(&[0]);
-    for running in [stopped, other] {
+    for running in both {
         running.signal(Signal::INT);
         running.wait().assert_code(&[130]);
     }
