@@ -204,6 +204,7 @@ mod tests {
             process: 7,
             state: state.into(),
             silent_seconds: Some(90.0),
+            stalled_seconds: 61.0,
             task: Some("folder a".into()),
             rates: (state == "well").then(FleetRates::default),
             ..FleetWorker::default()
@@ -240,7 +241,7 @@ mod tests {
             "         x/y: no permission",
             "         6 more: --failures lists all",
             "slow     nas 7: no sign of life for 1m30s; others take its task",
-            "slow     nas 7: no progress for 0s; if it makes no progress for ten leases, and nothing else is left, others take its task",
+            "slow     nas 7: no progress for 1m01s; if it makes no progress for ten leases, and nothing else is left, others take its task",
             "worker   nas 7: 0 files, 0 B; gone: no sign of life for 1m30s, and no task",
             "worker   nas 7: 0 files, 0 B, 0 files/s, read 0 B/s, written 0 B/s; folder a",
         ] {
