@@ -1,6 +1,8 @@
 //! Copies a range of one open file to the same place of another, with several blocks in flight.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use blake3::hazmat::{ChainingValue, HasherExt as _};
@@ -38,6 +40,54 @@ pub(super) struct RangeCopy<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
+/// Operations that have begun. An operation may hold what others wait for, such as a place in the window of a
+/// connection, and lets it go only when its future is polled: so they are polled whatever is waited for.
+#[derive(Default)]
+struct Flight<'a> {
+    reads: FuturesOrdered<Pending<'a, Result<Piece>>>,
+    writes: FuturesUnordered<Pending<'a, Result<()>>>,
+    /// What was read and is not written yet, in order.
+    ready: VecDeque<Piece>,
+}
+
+impl Flight<'_> {
+    /// Returns how many pieces are being read, or were read and are not written yet.
+    fn read_len(&self) -> usize {
+        self.reads.len() + self.ready.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.read_len() == 0 && self.writes.is_empty()
+    }
+
+    /// Waits until one operation has ended; for ever if there is none.
+    async fn step(&mut self) -> Result<()> {
+        let Self { reads, writes, ready } = self;
+        let piece = match (reads.is_empty(), writes.is_empty()) {
+            (true, true) => std::future::pending().await,
+            (true, false) => return writes.next().await.transpose().map(drop),
+            (false, true) => reads.next().await,
+            (false, false) => match select(reads.next(), writes.next()).await {
+                Either::Left((piece, _)) => piece,
+                Either::Right((written, _)) => return written.transpose().map(drop),
+            },
+        };
+        ready.extend(piece.transpose()?);
+        Ok(())
+    }
+
+    /// Waits for something else, while operations go on.
+    async fn during<T>(&mut self, other: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut other = pin!(other);
+        loop {
+            match select(other.as_mut(), pin!(self.step())).await {
+                Either::Left((done, _)) => return done,
+                Either::Right((stepped, _)) => stepped?,
+            }
+        }
+    }
+}
+
 impl RangeCopy<'_> {
     /// Copies a range of the file, which must be a subtree of its BLAKE3 tree. Holes stay holes: the target has
     /// one there. `shorten` is asked before each read for the end of the range, with the place up to which it is
@@ -54,54 +104,45 @@ impl RangeCopy<'_> {
         hasher.set_input_offset(range.start);
         let (mut next, mut end) = (range.start, range.end);
         let mut data: Option<Extent> = None;
-        let mut reads: FuturesOrdered<Pending<'_, Result<Piece>>> = FuturesOrdered::new();
-        let mut writes: FuturesUnordered<Pending<'_, Result<()>>> = FuturesUnordered::new();
+        let mut flight = Flight::default();
         loop {
-            while reads.len() < IN_FLIGHT && next < end {
-                end = shorten(next).await?;
+            while flight.read_len() < IN_FLIGHT && next < end {
+                end = flight.during(shorten(next)).await?;
                 if next >= end {
                     break;
                 }
                 let found = match data.filter(|data| next < data.offset + data.length) {
                     Some(found) => found,
-                    None => self.data_at(next, end).await?,
+                    None => flight.during(self.data_at(next, end)).await?,
                 };
                 data = Some(found);
                 if next < found.offset {
                     let hole = (found.offset.min(end) - next).min(HOLE_AT_ONCE);
                     next += hole;
-                    reads.push_back(Box::pin(async move { Ok(Piece::Hole(hole)) }));
+                    flight
+                        .reads
+                        .push_back(Box::pin(async move { Ok(Piece::Hole(hole)) }));
                     continue;
                 }
-                let is_idle = reads.is_empty() && writes.is_empty();
-                let block = match (self.pool.try_get(), is_idle) {
+                let block = match (self.pool.try_get(), flight.is_empty()) {
                     (Some(block), _) => block,
                     (None, true) => self.pool.get().await,
                     (None, false) => break,
                 };
                 let length = (end.min(found.offset + found.length) - next).min(block.capacity() as u64);
-                reads.push_back(self.read(block, next, length as usize));
+                flight.reads.push_back(self.read(block, next, length as usize));
                 next += length;
             }
-            let piece = match (reads.is_empty(), writes.is_empty()) {
-                (true, true) => break,
-                (true, false) => {
-                    writes.next().await.transpose()?;
-                    continue;
-                }
-                (false, true) => reads.next().await,
-                (false, false) => match select(reads.next(), writes.next()).await {
-                    Either::Left((piece, _)) => piece,
-                    Either::Right((written, _)) => {
-                        written.transpose()?;
-                        continue;
-                    }
-                },
-            };
-            match piece.transpose()? {
+            if flight.is_empty() {
+                break;
+            }
+            if flight.ready.is_empty() {
+                flight.step().await?;
+            }
+            match flight.ready.pop_front() {
                 Some(Piece::Data(block, at)) => {
                     hasher.update(&block);
-                    writes.push(self.write(block, at));
+                    flight.writes.push(self.write(block, at));
                 }
                 Some(Piece::Hole(length)) => {
                     hash_hole(&mut hasher, length);
@@ -161,5 +202,83 @@ fn hash_hole(hasher: &mut blake3::Hasher, mut length: u64) {
         let some = length.min(ZEROES.len() as u64);
         hasher.update(&ZEROES[..some as usize]);
         length -= some;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ropeway_vfs::decorate::{Call, Done, Layer, Layered, Operation};
+    use ropeway_vfs::{CacheMode, Create, MemoryTree, OpenOptions, RelPath, Tree};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// A connection with a window of so many operations.
+    struct Window(Semaphore);
+
+    impl Layer for Window {
+        async fn around<'a, T: Send + 'a>(
+            &'a self,
+            _: Call<'a>,
+            operation: Operation<'a, T>,
+        ) -> ropeway_vfs::Result<Done<T>> {
+            let _place = self.0.acquire().await.unwrap();
+            // The reply comes later.
+            tokio::task::yield_now().await;
+            operation().await
+        }
+    }
+
+    /// A worker that gave half of its part away while the window was full waited for ever: the writes in it were not polled.
+    #[test]
+    fn writes_go_on_while_something_is_asked_of_the_same_connection() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.unwrap().block_on(async {
+            let (source, target) = (Arc::new(MemoryTree::new()), Arc::new(MemoryTree::new()));
+            let path = RelPath::parse(b"file").unwrap();
+            let pool = Pool::new(1_024, 64);
+            let content: Vec<u8> = (0..100 * 1_024_u32).map(|byte| (byte % 251) as u8).collect();
+            let create = OpenOptions::write(Create::New, CacheMode::Keep);
+            for tree in [&source, &target] {
+                let file = tree.open(&path, create.clone()).await.unwrap();
+                for (chunk, number) in content
+                    .chunks(1_024)
+                    .zip(0..)
+                    .filter(|_| Arc::ptr_eq(tree, &source))
+                {
+                    let mut block = pool.get().await;
+                    block.capacity_mut()[..chunk.len()].copy_from_slice(chunk);
+                    block.set_len(chunk.len());
+                    file.write_at(block.freeze(), number * 1_024).await.unwrap();
+                }
+            }
+            let line = Layered::wrap(Arc::clone(&target) as Arc<dyn Tree>, Window(Semaphore::new(2)));
+            let read = source
+                .open(&path, OpenOptions::read(CacheMode::Keep))
+                .await
+                .unwrap();
+            let write = OpenOptions::write(Create::No, CacheMode::Keep);
+            let written = line.open(&path, write).await.unwrap();
+            let copy = RangeCopy {
+                source: &*read,
+                target: &*written,
+                pool: &pool,
+                counters: &Counters::default(),
+                stop: &AtomicBool::new(false),
+            };
+            let length = content.len() as u64;
+            let shorten = async |_: u64| {
+                line.metadata(&path).await.map_err(Error::target)?;
+                Ok(length)
+            };
+            let copied =
+                tokio::time::timeout(std::time::Duration::from_secs(60), copy.copy(0..length, shorten));
+            copied.await.expect("it does not wait for ever").unwrap();
+            assert_eq!(target.content(&path).unwrap(), content);
+        });
     }
 }
