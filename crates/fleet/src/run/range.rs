@@ -257,7 +257,9 @@ mod tests {
                 }
             }
             let line = Layered::wrap(Arc::clone(&target) as Arc<dyn Tree>, Window(Semaphore::new(2)));
-            let read = source
+            // Reads take time as well, so that writes have begun when the next ones are ready.
+            let disk = Layered::wrap(Arc::clone(&source) as Arc<dyn Tree>, Window(Semaphore::new(100)));
+            let read = disk
                 .open(&path, OpenOptions::read(CacheMode::Keep))
                 .await
                 .unwrap();
