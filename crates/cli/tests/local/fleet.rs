@@ -446,7 +446,7 @@ fn a_server_of_nats_hands_out_tasks_and_may_be_gone_when_work_has_begun() {
     ])
     .exits(1);
     assert!(
-        refused.mentions("--nats-user") && !refused.mentions("secret"),
+        refused.mentions("--nats-user") && !refused.mentions("ann:"),
         "{refused}"
     );
     // One server cannot keep three copies.
