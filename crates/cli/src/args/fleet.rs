@@ -72,7 +72,7 @@ pub(crate) struct FleetSubmitArgs {
     /// What all workers together may ask of the ends.
     #[command(flatten)]
     pub(crate) budget: BudgetArgs,
-    /// NATS server with JetStream that hands out the tasks: nats://HOST[:PORT] or tls://…; separate several with commas
+    /// NATS server with JetStream that hands out the tasks: nats://HOST:PORT or tls://HOST:PORT; separate several with commas
     ///
     /// Without it the folder of the job does, which needs no service. What is done is recorded in that folder in
     /// either case.
