@@ -11,7 +11,7 @@
 //! The goal must be more than an idle end needs; otherwise the window stays as small as it can be. It cannot be told
 //! here whether an end is far away or others keep it busy.
 //!
-//! An operation that hangs counts as in flight for [`STUCK`] only, so that it does not keep the others away. The window
+//! An operation that hangs counts as in flight for ten seconds only, so that it does not keep the others away. The window
 //! then shrinks once for all that hang together. So an end where everything hangs gets fewer and fewer operations, at
 //! last one in that time.
 
