@@ -81,6 +81,17 @@ struct Served {
     epochs: Epochs,
 }
 
+/// What a worker makes of a message.
+enum Judged {
+    /// It has this claim of the task.
+    Mine(ClaimId),
+    /// Somebody who is alive works on it.
+    Later,
+    /// The task is done, or the job has no such task: whoever may write to the server could otherwise let a later phase
+    /// begin before its time.
+    NoTask,
+}
+
 /// What stream, consumer and bucket of a job are like.
 struct Wanted {
     job: String,
@@ -293,34 +304,40 @@ impl NatsQueue {
             let Some((served, task, message)) = fetched.await? else {
                 return Ok(None);
             };
-            let claim = self.claim(&served, task.id()).await;
-            if let Ok(Some(claim)) = claim {
-                let mut held = self.held.lock();
-                if held.len() >= HELD_MAX {
-                    held.clear();
+            let judged = self.judge(&served, &task).await;
+            let kind = match judged {
+                Ok(Judged::Mine(claim)) => {
+                    let mut held = self.held.lock();
+                    if held.len() >= HELD_MAX {
+                        held.clear();
+                    }
+                    held.insert(claim, message);
+                    return Ok(Some(Message { task, claim }));
                 }
-                held.insert(claim, message);
-                return Ok(Some(Message { task, claim }));
-            }
-            let later = AckKind::Nak(Some(self.wanted.lease / LOOKS_PER_LEASE));
-            let put_back = async {
-                let told = message.double_ack_with(later).await;
-                told.map_err(|error| failed("a task cannot be put back", error))
+                Ok(Judged::NoTask) => AckKind::Term,
+                Ok(Judged::Later) | Err(_) => AckKind::Nak(Some(self.wanted.lease / LOOKS_PER_LEASE)),
             };
-            let put_back = self.at_server(put_back).await;
-            claim.and(put_back)?;
+            let told = self.at_server(tell(&message, kind)).await;
+            judged.and(told)?;
         }
         Ok(None)
     }
 
-    /// Makes the claim of a task, unless somebody who is alive works on it: a server repeats messages, and a task may
-    /// have been taken from the catalog.
-    async fn claim(&self, served: &Served, task: TaskId) -> Result<Option<ClaimId>> {
-        let Some(least) = self.claims.next_if_free(task).await? else {
-            return Ok(None);
+    /// Makes the claim of a task, unless it is done, or somebody who is alive works on it: a server repeats messages, and
+    /// a task may have been taken from the catalog.
+    async fn judge(&self, served: &Served, task: &Task) -> Result<Judged> {
+        let id = task.id();
+        if self.store.task(id).await?.as_ref() != Some(task) {
+            if !self.store.is_done(id).await? {
+                tracing::warn!(task = %id, "a message is thrown away: the job has no such task");
+            }
+            return Ok(Judged::NoTask);
+        }
+        let Some(least) = self.claims.next_if_free(id).await? else {
+            return Ok(Judged::Later);
         };
-        let epoch = self.at_server(served.epochs.raise(task, least)).await?;
-        Ok(Some(ClaimId { task, epoch }))
+        let epoch = self.at_server(served.epochs.raise(id, least)).await?;
+        Ok(Judged::Mine(ClaimId { task: id, epoch }))
     }
 
     fn message_of(&self, claim: ClaimId) -> Option<jetstream::Message> {
@@ -329,12 +346,16 @@ impl NatsQueue {
 
     async fn answer(&self, claim: ClaimId, kind: AckKind) -> Result<()> {
         match self.message_of(claim) {
-            Some(message) => {
-                (message.double_ack_with(kind).await).map_err(|error| failed("no answer can be sent", error))
-            }
+            Some(message) => tell(&message, kind).await,
             None => Ok(()),
         }
     }
+}
+
+/// Answers a message, and waits until the server has the answer.
+async fn tell(message: &jetstream::Message, kind: AckKind) -> Result<()> {
+    let told = message.double_ack_with(kind).await;
+    told.map_err(|error| failed("no answer can be sent", error))
 }
 
 fn is_absent(kind: DeleteStreamErrorKind) -> bool {
@@ -373,8 +394,7 @@ impl Queue for NatsQueue {
             let held = self.held.lock().remove(&claim);
             self.at_server(async {
                 if let Some(held) = held {
-                    let told = held.double_ack().await;
-                    told.map_err(|error| failed("a task that is done cannot be acknowledged", error))?;
+                    tell(&held, AckKind::Ack).await?;
                 }
                 self.served().await?.epochs.forget(claim.task).await;
                 Ok(())

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use async_nats::jetstream;
 use ropeway_copy::RuntimeClock;
+use ropeway_fleet::catalog::Done;
 use ropeway_fleet::claim::{ClaimId, Epoch};
 use ropeway_fleet::error::Error;
 use ropeway_fleet::job::JobFile;
 use ropeway_fleet::queue::contract::check_queue;
 use ropeway_fleet::queue::{Message, Queue};
 use ropeway_fleet::store::Store;
-use ropeway_fleet::task::{Scope, Task};
+use ropeway_fleet::task::{Scope, Task, Work};
 use ropeway_fleet::workers::{Activity, Beat, WorkerId};
 use ropeway_fleet_nats::{NatsOptions, NatsQueue};
 use ropeway_vfs::{Clock, MemoryTree, RelPath, Tree};
@@ -50,6 +51,19 @@ async fn open(options: &NatsOptions, store: Arc<Store>) -> ropeway_fleet::error:
     NatsQueue::open(options, store, Arc::new(RuntimeClock::new()), LEASE).await
 }
 
+/// Makes a job, and opens its queue.
+async fn begun(options: &NatsOptions) -> (Arc<Store>, NatsQueue) {
+    let store = store(&new_tree(), "job", 1);
+    let job = JobFile::new("s".to_owned(), "t".to_owned());
+    store.create(&job).await.unwrap();
+    let queue = open(options, Arc::clone(&store)).await.unwrap();
+    (store, queue)
+}
+
+fn new_tree() -> Arc<dyn Tree> {
+    Arc::new(MemoryTree::new())
+}
+
 /// Takes a task once the client has found the server again.
 async fn soon(queue: &NatsQueue) -> Message {
     for _ in 0..200 {
@@ -66,16 +80,13 @@ fn a_server_that_lost_everything_is_given_stream_and_bucket_again() {
     let server = or_skip!(Nats::new().start());
     let options = options(&server);
     runtime().block_on(async {
-        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let store = store(&tree, "job", 1);
-        let job = JobFile::new("s".to_owned(), "t".to_owned());
-        store.create(&job).await.unwrap();
-        let queue = open(&options, Arc::clone(&store)).await.unwrap();
+        let (store, queue) = begun(&options).await;
         let context = jetstream::new(async_nats::connect(&options.servers).await.unwrap());
         context.delete_stream("ROPEWAY_FLEET_job").await.unwrap();
         context.delete_key_value("ROPEWAY_EPOCHS_job").await.unwrap();
         assert!(matches!(queue.take().await, Err(Error::Queue(_))));
         assert_eq!(queue.take().await.unwrap(), None);
+        store.birth(&task("a")).await.unwrap();
         queue.offer(&task("a"), Epoch(1)).await.unwrap();
         assert_eq!(soon(&queue).await.task, task("a"));
         queue.close().await.unwrap();
@@ -90,7 +101,7 @@ fn a_repeated_message_takes_no_task_from_a_worker_that_is_alive() {
     let server = or_skip!(Nats::new().start());
     let options = options(&server);
     runtime().block_on(async {
-        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
+        let tree = new_tree();
         let (one, two) = (store(&tree, "job", 1), store(&tree, "job", 2));
         let job = JobFile::new("s".to_owned(), "t".to_owned());
         one.create(&job).await.unwrap();
@@ -173,13 +184,7 @@ fn tasks_and_epochs_outlive_the_server_and_a_lost_bucket_gives_no_old_epoch() {
     let mut server = or_skip!(Nats::new().start());
     let options = options(&server);
     runtime().block_on(async {
-        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let store = store(&tree, "job", 1);
-        store
-            .create(&JobFile::new("s".to_owned(), "t".to_owned()))
-            .await
-            .unwrap();
-        let queue = open(&options, Arc::clone(&store)).await.unwrap();
+        let (store, queue) = begun(&options).await;
         for path in ["a", "b"] {
             store.birth(&task(path)).await.unwrap();
             queue.offer(&task(path), Epoch(1)).await.unwrap();
@@ -224,8 +229,7 @@ fn a_stream_that_somebody_else_made_otherwise_is_refused_by_name() {
             ..jetstream::stream::Config::default()
         });
         made.await.unwrap();
-        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let refused = open(&options, store(&tree, "job", 1)).await;
+        let refused = open(&options, store(&new_tree(), "job", 1)).await;
         let Err(Error::Queue(reason)) = refused else {
             panic!("it was not refused");
         };
@@ -240,13 +244,7 @@ fn strange_messages_are_thrown_away() {
     let server = or_skip!(Nats::new().start());
     let options = options(&server);
     runtime().block_on(async {
-        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let store = store(&tree, "job", 1);
-        store
-            .create(&JobFile::new("s".to_owned(), "t".to_owned()))
-            .await
-            .unwrap();
-        let queue = open(&options, Arc::clone(&store)).await.unwrap();
+        let (store, queue) = begun(&options).await;
         let context = jetstream::new(async_nats::connect(&options.servers).await.unwrap());
         let (named, other) = (task("a").id(), task("b"));
         let strange = [
@@ -262,6 +260,24 @@ fn strange_messages_are_thrown_away() {
                 .await
                 .unwrap();
         }
+        // These are tasks, and the job has none of them: a later phase, and one that is done.
+        let (early, done) = (
+            Task {
+                round: 0,
+                work: Work::FolderTimes,
+            },
+            task("c"),
+        );
+        store.birth(&done).await.unwrap();
+        queue.offer(&done, Epoch(1)).await.unwrap();
+        let message = queue.take().await.unwrap().unwrap();
+        store.begin(message.claim).await.unwrap();
+        store.finish(message.claim, &Done::default()).await.unwrap();
+        queue.ack(&message).await.unwrap();
+        for strange in [&early, &done] {
+            queue.offer(strange, Epoch(1)).await.unwrap();
+        }
+        store.birth(&other).await.unwrap();
         queue.offer(&other, Epoch(1)).await.unwrap();
         let message = queue.take().await.unwrap().unwrap();
         assert_eq!(message.task, other);
@@ -277,8 +293,7 @@ fn a_server_that_does_not_answer_is_an_error_of_the_queue() {
         ..NatsOptions::default()
     };
     runtime().block_on(async {
-        let tree: Arc<dyn Tree> = Arc::new(MemoryTree::new());
-        let refused = open(&options, store(&tree, "job", 1)).await;
+        let refused = open(&options, store(&new_tree(), "job", 1)).await;
         assert!(matches!(refused, Err(Error::Queue(_))));
     });
 }

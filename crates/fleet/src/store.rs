@@ -63,9 +63,13 @@ pub struct Store {
 impl Store {
     /// Uses the catalog in a folder of a tree. `worker` must be unique among all processes.
     pub fn new(tree: Arc<dyn Tree>, root: RelPath, worker: WorkerId) -> Self {
+        Self::with_prefix(tree, root, worker, worker.to_string())
+    }
+
+    fn with_prefix(tree: Arc<dyn Tree>, root: RelPath, worker: WorkerId, prefix: String) -> Self {
         let temporary = root.join(&name("tmp"));
         Self {
-            files: Files::new(tree, temporary, worker.to_string()),
+            files: Files::new(tree, temporary, prefix),
             root,
             worker,
             known: segments::KnownFolders::default(),
@@ -75,14 +79,9 @@ impl Store {
     /// Uses the same catalog for the same process through another tree, such as a connection of its own.
     #[must_use]
     pub fn through(&self, tree: Arc<dyn Tree>) -> Self {
-        let temporary = self.root.join(&name("tmp"));
-        Self {
-            // Names that the other one does not use.
-            files: Files::new(tree, temporary, format!("{}-s", self.worker)),
-            root: self.root.clone(),
-            worker: self.worker,
-            known: segments::KnownFolders::default(),
-        }
+        // For names that the other one does not use.
+        let prefix = format!("{}-s", self.worker);
+        Self::with_prefix(tree, self.root.clone(), self.worker, prefix)
     }
 
     /// Returns the tree that holds catalog and target.
@@ -451,15 +450,7 @@ impl Store {
     /// # Errors
     /// It cannot be read, or is damaged.
     pub async fn done(&self, task: TaskId) -> Result<Option<Done>> {
-        let bytes = self
-            .files
-            .read(&self.path("done", task))
-            .await
-            .map_err(Error::target)?;
-        let Some(bytes) = bytes else { return Ok(None) };
-        let done = Done::decode(&bytes);
-        done.map(Some)
-            .ok_or_else(|| Error::Damaged(format!("done/{task}")))
+        Ok(self.dated_done(task).await?.map(|(done, _)| done))
     }
 
     /// Ends a task, and notes how many segments it has. Only the last claim may: it goes through the folder of

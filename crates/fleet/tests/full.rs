@@ -24,6 +24,13 @@ const CATALOG: &str = ".ropeway-fleet-t";
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
+const EACCES: i32 = 13;
+
+fn refused(call: &Call<'_>, errno: i32) -> ropeway_vfs::Error {
+    let error = std::io::Error::from_raw_os_error(errno);
+    ropeway_vfs::Error::from_io(call.action.op(), call.path, error)
+}
+
 /// A volume that is full after some operations that need room.
 struct Full {
     left: Arc<AtomicI64>,
@@ -50,8 +57,7 @@ impl Layer for Full {
             _ => false,
         };
         if needs_room && self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-            let error = std::io::Error::from_raw_os_error(self.errno);
-            return Err(ropeway_vfs::Error::from_io(call.action.op(), call.path, error));
+            return Err(refused(&call, self.errno));
         }
         operation().await
     }
@@ -253,8 +259,7 @@ impl Layer for FullStage {
             call.path.as_bytes().starts_with(stage.as_bytes())
         });
         if stage && call.action == Action::Write && self.0.fetch_sub(1, Ordering::Relaxed) <= 0 {
-            let error = std::io::Error::from_raw_os_error(ENOSPC);
-            return Err(ropeway_vfs::Error::from_io(call.action.op(), call.path, error));
+            return Err(refused(&call, ENOSPC));
         }
         operation().await
     }
@@ -278,8 +283,7 @@ impl Layer for Revoked {
             _ => false,
         };
         if needs_rights && self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
-            let error = std::io::Error::from_raw_os_error(13);
-            return Err(ropeway_vfs::Error::from_io(call.action.op(), call.path, error));
+            return Err(refused(&call, EACCES));
         }
         operation().await
     }

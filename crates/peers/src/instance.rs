@@ -109,6 +109,25 @@ pub(crate) struct Launch {
     pub(crate) answers: fn(SocketAddr) -> io::Result<()>,
 }
 
+impl Launch {
+    /// Starts a server that does not watch its standard input and has no helpers; its output goes to its folder.
+    pub(crate) fn guarded(
+        name: &'static str,
+        command: Command,
+        folder: &TempDir,
+        answers: fn(SocketAddr) -> io::Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            command,
+            ends_with: EndsWith::Guard,
+            marker: OsString::new(),
+            out: folder.path().join("out"),
+            answers,
+        }
+    }
+}
+
 /// A server; killed with all its processes, and its folder removed, on drop.
 #[derive(Debug)]
 pub struct Instance {

@@ -3,7 +3,6 @@
 //! Its programs find their files by `KRB5_CONFIG` and `KRB5_KDC_PROFILE`, so they neither read nor
 //! write those of the system's realm.
 
-use std::ffi::OsString;
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +14,7 @@ use crate::PeerError;
 use crate::error::write;
 use crate::instance::{Instance, Launch, Place};
 use crate::procfs::clean;
-use crate::session::{self, EndsWith, require};
+use crate::session::{self, require};
 
 /// The realm; `.test` is reserved (RFC 6761, 6.2).
 const REALM: &str = "ROPEWAY.TEST";
@@ -102,14 +101,8 @@ impl KdcBuilder {
         )?;
         let mut command = clean(server, path);
         command.args(["-n", "-r", REALM]).envs(environment);
-        let launch = Launch {
-            name: "krb5kdc",
-            command,
-            ends_with: EndsWith::Guard,
-            marker: OsString::new(),
-            out: path.join("out"),
-            answers: |address| TcpStream::connect(address).map(drop),
-        };
+        let answers = |address| TcpStream::connect(address).map(drop);
+        let launch = Launch::guarded("krb5kdc", command, &folder, answers);
         let instance = Instance::start(launch, place, port.port(), Some(port), folder)?;
         Ok(Kdc { instance })
     }

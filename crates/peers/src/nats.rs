@@ -1,6 +1,5 @@
 //! A server of NATS with JetStream as a private instance.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read};
@@ -12,7 +11,6 @@ use std::time::Duration;
 use crate::PeerError;
 use crate::instance::{Instance, Launch, Place, place_methods};
 use crate::procfs::program;
-use crate::session::EndsWith;
 
 /// Time for one attempt to connect.
 const TRY_MAX: Duration = Duration::from_secs(2);
@@ -56,14 +54,7 @@ impl Nats {
             .map_err(|error| PeerError::failed("cannot configure nats-server", error))?;
         let mut command = Command::new(program);
         command.arg("-c").arg(configuration);
-        let launch = Launch {
-            name: "nats-server",
-            command,
-            ends_with: EndsWith::Guard,
-            marker: OsString::new(),
-            out: folder.path().join("out"),
-            answers: greet,
-        };
+        let launch = Launch::guarded("nats-server", command, &folder, greet);
         Instance::start(launch, self.place, port.port(), Some(port), folder)
     }
 

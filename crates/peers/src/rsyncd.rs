@@ -1,6 +1,5 @@
 //! An rsync daemon as a private instance.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read};
@@ -11,7 +10,7 @@ use std::time::Duration;
 use crate::PeerError;
 use crate::instance::{Instance, Launch, Place, place_methods};
 use crate::procfs::{in_user_namespace, unprivileged};
-use crate::session::{EndsWith, is_root, require};
+use crate::session::{is_root, require};
 
 /// Time for one attempt to connect.
 const TRY_MAX: Duration = Duration::from_secs(2);
@@ -58,15 +57,7 @@ impl Rsyncd {
         let mut command = unprivileged(&program, folder.path());
         command.args(["--daemon", "--no-detach"]);
         command.arg(format!("--config={}", configuration.display()));
-        let launch = Launch {
-            name: "rsync",
-            command,
-            // Unlike smbd, the daemon does not watch its standard input.
-            ends_with: EndsWith::Guard,
-            marker: OsString::new(),
-            out: folder.path().join("out"),
-            answers: greet,
-        };
+        let launch = Launch::guarded("rsync", command, &folder, greet);
         Instance::start(launch, self.place, port.port(), Some(port), folder)
     }
 

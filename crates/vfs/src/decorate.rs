@@ -30,6 +30,7 @@ mod text;
 pub mod trace;
 pub mod traced_store;
 mod tree;
+mod turns;
 mod whole;
 
 pub use layer::{Action, Call, Done, Layer, Operation};

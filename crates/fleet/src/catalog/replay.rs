@@ -134,7 +134,8 @@ impl Replay {
 
     /// Returns the tasks that are not done: of `roots`, and of what tasks that are done have given away.
     /// One that is not done may have given away further ones.
-    pub fn open(&self, roots: impl IntoIterator<Item = TaskId>) -> Vec<TaskId> {
+    #[cfg(test)]
+    fn open(&self, roots: impl IntoIterator<Item = TaskId>) -> Vec<TaskId> {
         let mut open: Vec<TaskId> = roots
             .into_iter()
             .filter(|task| !self.is_done(*task) && !self.given.contains(task))

@@ -36,7 +36,8 @@ pub trait Queue: Send + Sync {
     /// Offers a task. `least` is the smallest epoch that its next claim may have.
     fn offer<'a>(&'a self, task: &'a Task, least: Epoch) -> Pending<'a, Result<()>>;
 
-    /// Takes a task, if there is one that nobody works on.
+    /// Takes a task, if there is one that nobody works on. It must be one that the catalog has: whoever may write to a
+    /// service could otherwise let a later phase begin before its time.
     fn take(&self) -> Pending<'_, Result<Option<Message>>>;
 
     /// Tells that the worker is alive and still at this task.

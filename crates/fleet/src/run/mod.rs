@@ -459,27 +459,9 @@ impl Crew {
                 if failed {
                     tracing::info!("the queue answers again");
                 }
-                match taken? {
-                    Some(message) => self.known(message).await,
-                    None => Ok(None),
-                }
+                taken
             }
         }
-    }
-
-    /// Throws a message away unless the catalog has its task: whoever may write to the queue could otherwise let a later
-    /// phase begin before its time, or make folders.
-    async fn known(&self, message: Message) -> Result<Option<Message>> {
-        let id = message.claim.task;
-        let is_known = id == message.task.id() && self.store.task(id).await?.as_ref() == Some(&message.task);
-        if is_known {
-            return Ok(Some(message));
-        }
-        if !self.store.is_done(id).await? {
-            tracing::warn!(task = %id, "a message is thrown away: the job has no such task");
-        }
-        self.ack(&message).await?;
-        Ok(None)
     }
 
     /// Offers a task that the catalog knows. One that the queue does not take is found there.

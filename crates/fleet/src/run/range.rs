@@ -244,7 +244,7 @@ mod tests {
             let content: Vec<u8> = (0..100 * 1_024_u32).map(|byte| (byte % 251) as u8).collect();
             let create = OpenOptions::write(Create::New, CacheMode::Keep);
             for tree in [&source, &target] {
-                let file = tree.open(&path, create.clone()).await.unwrap();
+                let file = tree.open(&path, create).await.unwrap();
                 for (chunk, number) in content
                     .chunks(1_024)
                     .zip(0..)

@@ -10,15 +10,15 @@
 //! rate has no [`Limit`] around its trees, since that would cost it the ways inside one tree. It asks
 //! [`RateLimit::admit`] itself before each piece of work, which costs two loads while nothing limits.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::turns::Turns;
 use super::{Action, Call, Done, Layer, Layered, Operation};
 use crate::gate::Gate;
 use crate::{Clock, Pending, Result, Tree, event};
@@ -65,9 +65,8 @@ struct Bucket {
     /// Claimed by reads that started.
     claimed: u128,
     filled_at: Duration,
-    next_turn: u64,
-    /// Reads that wait to start, in order.
-    queue: VecDeque<(u64, Option<Waker>)>,
+    /// Reads that wait to start.
+    queue: Turns,
     /// Reads that wait now: to start, or to be paid for.
     waiting: usize,
     /// When the first of them began to wait. Time without pauses, as that of `held_back`.
@@ -138,7 +137,7 @@ impl RateLimit {
             bucket.filled_at = self.clock.now();
             bucket.granted = bucket.granted.max(bucket.claimed);
         }
-        bucket.wake_first();
+        bucket.queue.wake_first();
     }
 
     /// Returns the rate of this moment; `None` without a limit.
@@ -154,7 +153,7 @@ impl RateLimit {
     /// Lets reads pass again. Returns whether they were held.
     pub fn resume(&self) -> bool {
         let was_paused = self.gate.resume();
-        self.lock().wake_first();
+        self.lock().queue.wake_first();
         was_paused
     }
 
@@ -296,15 +295,7 @@ impl RateLimit {
         bucket.granted = bucket
             .granted
             .saturating_add(u128::from(length.saturating_sub(used)) * UNIT);
-        bucket.wake_first();
-    }
-}
-
-impl Bucket {
-    fn wake_first(&mut self) {
-        if let Some(waker) = self.queue.front_mut().and_then(|(_, waker)| waker.take()) {
-            waker.wake();
-        }
+        bucket.queue.wake_first();
     }
 }
 
@@ -342,10 +333,7 @@ struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     fn new(layer: &'a RateLimit) -> Self {
-        let mut bucket = layer.lock();
-        let number = bucket.next_turn;
-        bucket.next_turn += 1;
-        bucket.queue.push_back((number, None));
+        let number = layer.lock().queue.join();
         Self { layer, number }
     }
 
@@ -358,10 +346,7 @@ impl<'a> Turn<'a> {
         loop {
             {
                 let mut bucket = self.layer.lock();
-                let first = bucket
-                    .queue
-                    .front()
-                    .is_some_and(|(number, _)| *number == self.number);
+                let first = bucket.queue.is_first(self.number);
                 let claimed = bucket.claimed;
                 let wait = self.layer.owed(&mut bucket, claimed);
                 // Whoever ends a pause wakes the first.
@@ -370,9 +355,7 @@ impl<'a> Turn<'a> {
                     bucket.claimed = claimed.saturating_add(u128::from(length) * UNIT);
                     return Poll::Ready(bucket.claimed);
                 }
-                if let Some(place) = bucket.queue.iter_mut().find(|(number, _)| *number == self.number) {
-                    place.1 = Some(cx.waker().clone());
-                }
+                bucket.queue.waits(self.number, cx.waker());
                 match wait {
                     Some(wait) if first && !held => {
                         *sleep = Some(self.layer.clock.sleep_until(self.layer.clock.now() + wait));
@@ -391,8 +374,8 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut bucket = self.layer.lock();
-        bucket.queue.retain(|(number, _)| *number != self.number);
-        bucket.wake_first();
+        bucket.queue.leave(self.number);
+        bucket.queue.wake_first();
     }
 }
 

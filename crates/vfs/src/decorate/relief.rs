@@ -15,14 +15,15 @@
 //! then shrinks once for all that hang together. So an end where everything hangs gets fewer and fewer operations, at
 //! last one in that time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::turns::Turns;
 use super::{Action, Call, Done, Layer, Layered, Operation};
 use crate::{Clock, Pending, Result, Tree};
 
@@ -103,9 +104,8 @@ impl Relief {
 
 struct State {
     window: Window,
-    next_number: u64,
-    /// Operations that wait, in order.
-    queue: VecDeque<(u64, Option<Waker>)>,
+    /// Operations that wait.
+    queue: Turns,
     /// The operations in flight.
     flying: BTreeMap<u64, Flying>,
     /// With a window of less than one: no operation begins before.
@@ -126,8 +126,7 @@ impl State {
     fn new(goal: Duration) -> Self {
         Self {
             window: Window::new(goal),
-            next_number: 0,
-            queue: VecDeque::new(),
+            queue: Turns::default(),
             flying: BTreeMap::new(),
             pause_until: Duration::ZERO,
             waiting_since: None,
@@ -153,12 +152,6 @@ impl State {
         }
         let pause = self.pause_until.saturating_sub(now);
         (!pause.is_zero()).then_some(pause)
-    }
-
-    fn wake_first(&mut self) {
-        if let Some(waker) = self.queue.front_mut().and_then(|(_, waker)| waker.take()) {
-            waker.wake();
-        }
     }
 }
 
@@ -273,9 +266,7 @@ struct Turn<'a> {
 impl<'a> Turn<'a> {
     fn new(relief: &'a Relief, allowed: Option<Duration>) -> Self {
         let mut state = relief.state.lock();
-        let number = state.next_number;
-        state.next_number += 1;
-        state.queue.push_back((number, None));
+        let number = state.queue.join();
         if state.waiting_since.is_none() {
             state.waiting_since = Some(relief.clock.now());
         }
@@ -291,10 +282,7 @@ impl<'a> Turn<'a> {
             {
                 let mut state = self.relief.state.lock();
                 let now = self.relief.clock.now();
-                let is_first = state
-                    .queue
-                    .front()
-                    .is_some_and(|(first, _)| *first == self.number);
+                let is_first = state.queue.is_first(self.number);
                 let wait = state.wait(now);
                 if is_first && wait.is_none() {
                     let flying = Flying {
@@ -308,9 +296,7 @@ impl<'a> Turn<'a> {
                         begun: now,
                     });
                 }
-                if let Some(place) = state.queue.iter_mut().find(|(number, _)| *number == self.number) {
-                    place.1 = Some(cx.waker().clone());
-                }
+                state.queue.waits(self.number, cx.waker());
                 match wait.filter(|_| is_first) {
                     Some(wait) => *sleep = Some(self.relief.clock.sleep_until(now + wait)),
                     None => return Poll::Pending,
@@ -327,13 +313,13 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.relief.state.lock();
-        state.queue.retain(|(number, _)| *number != self.number);
+        state.queue.leave(self.number);
         if state.queue.is_empty()
             && let Some(since) = state.waiting_since.take()
         {
             state.held_back += self.relief.clock.now().saturating_sub(since);
         }
-        state.wake_first();
+        state.queue.wake_first();
     }
 }
 
@@ -361,7 +347,7 @@ impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let mut state = self.relief.state.lock();
         state.flying.remove(&self.number);
-        state.wake_first();
+        state.queue.wake_first();
     }
 }
 
