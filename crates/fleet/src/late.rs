@@ -12,8 +12,8 @@ use ropeway_vfs::{FileId, RelPath};
 
 use crate::task::shard_of;
 
-/// Folders in memory at once. With paths of 100 bytes they take about 30 MiB.
-const FOLDERS_MAX: usize = 200_000;
+/// Folders in memory at once. With paths of 100 bytes they take about 15 MiB.
+const FOLDERS_MAX: usize = 100_000;
 
 /// Names of one task of links in memory: ten times what the coordinator aims at. With paths of 100
 /// bytes they take about 200 MiB.

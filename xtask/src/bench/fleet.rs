@@ -3,7 +3,9 @@
 //! Each worker has a network namespace with a line of 100 Mbit/s each way (veth, tc-tbf(8)) to the namespace of
 //! the server. The source is a local folder that all of them see. Beside it runs fpsync of the same source to an
 //! rsync daemon: it starts its rsyncs in the same namespaces, by a program `ssh` that only enters one. With `--nats`
-//! tasks are also handed out by a server of NATS, beside the server of the data.
+//! tasks are also handed out by a server of NATS, beside the server of the data. With `--dcp` dcp copies the same files.
+
+mod dcp;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -61,6 +63,9 @@ pub(crate) struct Arguments {
     /// Measure with NATS too; nats-server must be in PATH
     #[arg(long)]
     nats: bool,
+    /// Measure dcp of mpifileutils too, over mounts of the share; dcp and mpirun must be in PATH
+    #[arg(long)]
+    dcp: bool,
     /// Folder for source and target: a file system with room for both
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
@@ -78,6 +83,7 @@ enum Tool {
     Fleet,
     FleetNats,
     Fpsync,
+    Dcp,
 }
 
 impl Tool {
@@ -86,6 +92,7 @@ impl Tool {
             Self::Fleet => "ropeway fleet, `ropeway serve`",
             Self::FleetNats => "ropeway fleet with NATS, `ropeway serve`",
             Self::Fpsync => "fpsync, rsync daemon",
+            Self::Dcp => "dcp, `ropeway mount`, `ropeway serve`",
         }
     }
 }
@@ -210,7 +217,10 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         true => vec![Tool::Fleet, Tool::FleetNats],
         false => vec![Tool::Fleet],
     };
-    let all: Vec<Tool> = queues.iter().copied().chain([Tool::Fpsync]).collect();
+    let rivals = [Some(Tool::Fpsync), arguments.dcp.then_some(Tool::Dcp)];
+    let all: Vec<Tool> = (queues.iter().copied())
+        .chain(rivals.into_iter().flatten())
+        .collect();
     let mut rows = Vec::new();
     make_tree(&ground.folder("files"), arguments.files)?;
     let bytes = u64::from(arguments.files) * FILE_BYTES as u64;
@@ -229,7 +239,8 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         let bytes = arguments.large * 1_000_000_000;
         make_file(&ground.folder("large").join("large"), bytes)?;
         for workers in &arguments.large_workers {
-            for tool in &queues {
+            // fpsync gives a file to one rsync.
+            for tool in all.iter().filter(|tool| **tool != Tool::Fpsync) {
                 let seconds = ground.measure(*tool, "large", (*workers, bytes))?;
                 note(&mut rows, (*tool, "large", *workers), seconds);
             }
@@ -323,6 +334,7 @@ impl Ground {
             Tool::Fleet => self.fleet(&source, None, (workers, limit))?,
             Tool::FleetNats => self.fleet(&source, self.nats.as_ref(), (workers, limit))?,
             Tool::Fpsync => self.fpsync(&source, workers, limit)?,
+            Tool::Dcp => self.dcp(&source, workers, limit)?,
         };
         let served = self.folder("served");
         let mut compare = Command::new("diff");
@@ -444,8 +456,8 @@ fn section(rows: &[Row], arguments: &Arguments) -> String {
     let _ = write!(
         text,
         "\nEach worker is held to {MBIT} Mbit/s each way, to one server; source, target and all processes are on this machine. *files*: {} files of 1 MiB, \
-         {FOLDER_FILES} in each folder; *large*: one file of {} GB. Seconds from the start of `submit` (fpsync: of fpsync) until the last worker \
-         has ended, median (min-max) of interleaved runs (the large file is copied once); each copy was compared with `diff -r`. *Line*: what the bytes alone need at that rate. *Speed*: \
+         {FOLDER_FILES} in each folder; *large*: one file of {} GB. Seconds from the start of `submit` (fpsync, dcp: of that) until the last worker \
+         has ended (dcp: until its mounts have written everything), median (min-max) of interleaved runs (the large file is copied once); each copy was compared with `diff -r`. *Line*: what the bytes alone need at that rate. *Speed*: \
          times that of the fewest workers.\n\n\
          | | work | workers | s | line s | speed |\n|---|---|--:|--:|--:|--:|\n",
         arguments.files, arguments.large
@@ -495,6 +507,7 @@ mod tests {
             large_workers: vec![],
             runs: 1,
             nats: false,
+            dcp: false,
             folder: None,
             binary: None,
             no_write: true,

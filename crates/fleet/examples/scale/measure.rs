@@ -23,6 +23,8 @@ pub(crate) struct Kind {
     pub(crate) seconds: f64,
     /// Processor time of the process in that time.
     pub(crate) processor_s: f64,
+    /// Largest memory of the whole process in that time.
+    pub(crate) memory_kib: u64,
 }
 
 /// The queue of a worker, with a watch on each task.
@@ -65,6 +67,8 @@ impl TimedQueue {
             kind.seconds += begun.elapsed().as_secs_f64();
             // In hundredths, which is coarse for one task and not for many.
             kind.processor_s += self::processor_s() - processor_s;
+            kind.memory_kib = kind.memory_kib.max(memory_kib());
+            forget_largest_memory();
         }
     }
 }
@@ -104,7 +108,7 @@ pub(crate) struct WorkerReport {
     pub(crate) number: u64,
     /// Its tasks, by kind.
     pub(crate) kinds: BTreeMap<String, Kind>,
-    /// Largest memory of the whole process (VmHWM).
+    /// Largest memory of the whole process.
     pub(crate) memory_kib: u64,
     /// Processor time of the process.
     pub(crate) processor_s: f64,
@@ -114,13 +118,14 @@ impl WorkerReport {
     /// Collects what this process measured.
     pub(crate) fn new(number: u64, queue: &TimedQueue) -> Self {
         let kinds = queue.state.lock().kinds.clone();
+        let of_kinds = kinds.values().map(|kind| kind.memory_kib).max();
         Self {
             number,
+            memory_kib: of_kinds.unwrap_or(0).max(memory_kib()),
             kinds: kinds
                 .into_iter()
                 .map(|(name, kind)| (name.to_owned(), kind))
                 .collect(),
-            memory_kib: memory_kib(),
             processor_s: processor_s(),
         }
     }
@@ -139,12 +144,17 @@ pub(crate) fn read(mut child: Child) -> Option<WorkerReport> {
     serde_json::from_str(text.trim()).ok()
 }
 
-/// Returns the largest resident memory of this process.
+/// Returns the largest resident memory of this process (VmHWM), since it was last forgotten.
 pub(crate) fn memory_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let digits = line.and_then(|line| line.split_whitespace().next());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Sets the largest memory of this process to that of now: proc(5), `clear_refs`.
+fn forget_largest_memory() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Returns the processor time of this process: proc(5), fields 14 and 15 of `stat`, in hundredths.

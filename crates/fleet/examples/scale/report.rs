@@ -9,8 +9,11 @@ use crate::measure::{Kind, Usage, WorkerReport};
 /// Memory of the coordinator.
 const COORDINATOR_KIB: u64 = 256 << 10;
 
-/// Memory of a worker: of the walk alone by the requirement, here of the whole process.
-const WORKER_KIB: u64 = 64 << 10;
+/// Memory of a worker during the walk, of the whole process.
+const WALK_KIB: u64 = 64 << 10;
+
+/// Memory of a worker in the phases that follow, of the whole process.
+const WORKER_KIB: u64 = 96 << 10;
 
 /// Everything that was measured.
 pub(crate) struct Report {
@@ -67,8 +70,11 @@ impl Report {
         let kinds = self.kinds();
         for (name, kind) in &kinds {
             println!(
-                "{name:20} {} tasks, {:.1} s of work, {:.1} s of processor time",
-                kind.tasks, kind.seconds, kind.processor_s
+                "{name:20} {} tasks, {:.1} s of work, {:.1} s of processor time, {:.1} MiB",
+                kind.tasks,
+                kind.seconds,
+                kind.processor_s,
+                kind.memory_kib as f64 / 1024.0
             );
         }
         // A phase is divided by no more workers than it has tasks; phases follow each other. Workers that share
@@ -93,6 +99,7 @@ impl Report {
             sum.tasks += kind.tasks;
             sum.seconds += kind.seconds;
             sum.processor_s += kind.processor_s;
+            sum.memory_kib = sum.memory_kib.max(kind.memory_kib);
         }
         kinds
     }
@@ -108,9 +115,16 @@ impl Report {
             ),
             ("each entry was counted once", counted == self.entries),
             (
-                "each worker ended and took at most 64 MiB",
+                "each worker ended, and took at most 64 MiB for the walk",
                 self.workers.len() as u64 == self.workers_started
-                    && self.workers.iter().all(|worker| worker.memory_kib <= WORKER_KIB),
+                    && self
+                        .kinds()
+                        .get("walk")
+                        .is_some_and(|walk| walk.memory_kib <= WALK_KIB),
+            ),
+            (
+                "no worker took more than 96 MiB for what follows the walk",
+                self.workers.iter().all(|worker| worker.memory_kib <= WORKER_KIB),
             ),
             (
                 "the coordinator took at most 256 MiB",

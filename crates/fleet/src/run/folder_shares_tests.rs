@@ -42,7 +42,7 @@ fn a_folder_that_locks_others_out_is_in_the_way() {
     assert!(!is_harmless(&with_xattrs, &found));
 }
 
-/// One worker had to know all folders, and read the whole catalog for each 200,000 of them.
+/// One worker had to know all folders, and read the whole catalog for each part of them.
 #[test]
 fn many_folders_get_their_attributes_by_several_tasks_and_read_only_ones_at_last() {
     let world = World::new();
