@@ -161,6 +161,11 @@ impl<K: Eq + Hash + Clone> Leases<K> {
     /// Notes the beat that a holder shows at `now`, and returns whether the holder counts as alive.
     /// A holder that is seen for the first time does.
     pub fn observe(&mut self, now: Duration, holder: &K, beat: u64) -> bool {
+        self.observe_for(now, holder, (beat, Duration::ZERO))
+    }
+
+    /// The same for a holder that shows its beats in a lease of its own: the longer one counts.
+    pub fn observe_for(&mut self, now: Duration, holder: &K, (beat, lease): (u64, Duration)) -> bool {
         let seen = self
             .seen
             .entry(holder.clone())
@@ -168,7 +173,7 @@ impl<K: Eq + Hash + Clone> Leases<K> {
         if seen.beat != beat {
             *seen = Seen { beat, since: now };
         }
-        now.saturating_sub(seen.since) < self.span
+        now.saturating_sub(seen.since) < self.span.max(lease)
     }
 
     /// Forgets holders that `keep` does not name.
@@ -227,6 +232,8 @@ mod tests {
         // A new beat, even a smaller one, is a sign of life.
         assert!(leases.observe(at(111), &"a", 4));
         assert!(!leases.observe(at(121), &"a", 4));
+        assert!(leases.observe_for(at(121), &"a", (4, at(20))));
+        assert!(!leases.observe_for(at(131), &"a", (4, at(20))));
         leases.retain(|_| false);
         assert!(leases.observe(at(130), &"a", 4));
     }

@@ -17,6 +17,14 @@ pub enum Error {
     /// A file of the catalog is not what it should be.
     #[error("{0} in the catalog is damaged")]
     Damaged(String),
+    /// The catalog is of another version of this program.
+    #[error("the job was made by another version of ropeway (catalog {found}, here {own})")]
+    OtherVersion {
+        /// Version of the catalog.
+        found: u32,
+        /// Version that this program reads.
+        own: u32,
+    },
     /// Others could change the catalog.
     #[error("{0} belongs to another user, or other users may write to it")]
     Foreign(String),

@@ -4,11 +4,12 @@ use ropeway_vfs::Capabilities;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Budget;
+use crate::error::{Error, Result};
 use crate::outlook::Size;
 use crate::source_mark::SourceMark;
 
 /// Version of the catalog. Programs of another version refuse it.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// The file `job` of a catalog. It holds no secrets: each worker has its own credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,10 +149,21 @@ impl JobFile {
         serde_json::to_vec_pretty(self).expect("strings and numbers are JSON")
     }
 
-    /// Parses the bytes; `None` if they are of another version or no job.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let job: Self = serde_json::from_slice(bytes).ok()?;
-        (job.version == VERSION).then_some(job)
+    /// Parses the bytes.
+    ///
+    /// # Errors
+    /// They are of another version, or no job.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        let damaged = |_| Error::Damaged("job".to_owned());
+        let Head { version } = serde_json::from_slice(bytes).map_err(damaged)?;
+        match version {
+            VERSION => serde_json::from_slice(bytes).map_err(damaged),
+            found => Err(Error::OtherVersion { found, own: VERSION }),
+        }
     }
 }
 
@@ -167,10 +179,15 @@ mod tests {
         };
         let job =
             JobFile::new("/a".to_owned(), "smb://nas/b".to_owned()).with_budgets(budget, Budget::default());
-        assert_eq!(JobFile::decode(&job.encode()), Some(job.clone()));
+        assert_eq!(JobFile::decode(&job.encode()).unwrap(), job);
         let other = String::from_utf8(job.encode())
             .unwrap()
-            .replace("\"version\": 5", "\"version\": 6");
-        assert_eq!(JobFile::decode(other.as_bytes()), None);
+            .replace("\"version\": 6", "\"version\": 5");
+        let other = JobFile::decode(other.as_bytes());
+        assert!(
+            matches!(other, Err(Error::OtherVersion { found: 5, own: 6 })),
+            "{other:?}"
+        );
+        assert!(matches!(JobFile::decode(b"{}"), Err(Error::Damaged(_))));
     }
 }

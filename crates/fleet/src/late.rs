@@ -6,7 +6,8 @@
 //!   has another number on each machine. Each group belongs to one task, whichever folders its names
 //!   are in, so no two workers make the same link ([`Groups`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use ropeway_vfs::{FileId, RelPath};
 
@@ -26,7 +27,8 @@ pub struct Folders {
     /// Only folders before this place are wanted: deeper ones are done. The order is that of
     /// [`place`].
     end: Option<(usize, RelPath)>,
-    held: BTreeSet<(usize, RelPath)>,
+    /// With the first round in which each was listed.
+    held: BTreeMap<(usize, RelPath), u32>,
     overflow: bool,
 }
 
@@ -47,31 +49,36 @@ impl Folders {
         Self {
             held_max: held_max.max(1),
             end: None,
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
             overflow: false,
         }
     }
 
-    /// Adds a folder. Of too many the deepest are kept.
-    pub fn add(&mut self, path: RelPath) {
+    /// Adds a folder that was listed in this round. Of too many the deepest are kept.
+    pub fn add(&mut self, path: RelPath, listed: u32) {
         let place = place(path);
         if self.end.as_ref().is_some_and(|end| place >= *end) {
             return;
         }
-        self.held.insert(place);
+        let first = self.held.entry(place).or_insert(listed);
+        *first = listed.min(*first);
         if self.held.len() > self.held_max {
             self.overflow = true;
             self.held.pop_first();
         }
     }
 
-    /// Ends a pass: returns the folders to handle now, the deepest first, and whether another pass
-    /// is needed.
-    pub fn take(&mut self) -> (Vec<RelPath>, bool) {
+    /// Ends a pass: returns the folders to handle now, the deepest first, with the first round in which each was listed,
+    /// and whether another pass is needed.
+    pub fn take(&mut self) -> (Vec<(RelPath, u32)>, bool) {
         let again = std::mem::take(&mut self.overflow);
-        self.end = self.held.first().cloned();
+        self.end = self.held.first_key_value().map(|(place, _)| place.clone());
         let held = std::mem::take(&mut self.held);
-        (held.into_iter().rev().map(|(_, path)| path).collect(), again)
+        let deepest_first = held.into_iter().rev();
+        (
+            deepest_first.map(|((_, path), listed)| (path, listed)).collect(),
+            again,
+        )
     }
 }
 
@@ -85,7 +92,8 @@ pub fn owner_of(id: FileId, shards: u32) -> u32 {
 pub struct Groups {
     shard: u32,
     shards: u32,
-    groups: BTreeMap<u64, BTreeSet<RelPath>>,
+    /// The names of each number, with the first round in which each was listed.
+    groups: BTreeMap<u64, BTreeMap<RelPath, u32>>,
     count: usize,
 }
 
@@ -101,10 +109,16 @@ impl Groups {
     }
 
     /// Adds a name of a file, if the file is one of this task's and there is room.
-    pub fn add(&mut self, id: FileId, path: RelPath) {
+    /// `listed`: the round in which it was listed.
+    pub fn add(&mut self, id: FileId, path: RelPath, listed: u32) {
         if owner_of(id, self.shards) == self.shard && !self.is_full() {
-            let is_new = self.groups.entry(id.index).or_default().insert(path);
-            self.count += usize::from(is_new);
+            match self.groups.entry(id.index).or_default().entry(path) {
+                Entry::Vacant(place) => {
+                    place.insert(listed);
+                    self.count += 1;
+                }
+                Entry::Occupied(mut place) => *place.get_mut() = listed.min(*place.get()),
+            }
         }
     }
 
@@ -114,8 +128,9 @@ impl Groups {
         self.count >= NAMES_MAX
     }
 
-    /// Returns the names of each number, sorted: those of one file, or of a few on different devices.
-    pub fn finish(self) -> impl Iterator<Item = Vec<RelPath>> {
+    /// Returns the names of each number, sorted, with the first round in which each was listed: those of one file, or of
+    /// a few on different devices.
+    pub fn finish(self) -> impl Iterator<Item = Vec<(RelPath, u32)>> {
         self.groups.into_values().map(|paths| paths.into_iter().collect())
     }
 }
@@ -136,7 +151,10 @@ mod tests {
             let mut order = Vec::new();
             loop {
                 // The catalog may name a folder twice.
-                all.iter().chain(&all).cloned().for_each(|path| folders.add(path));
+                all.iter()
+                    .chain(&all)
+                    .cloned()
+                    .for_each(|path| folders.add(path, 0));
                 let (now, again) = folders.take();
                 assert!(now.len() <= held_max);
                 order.extend(now);
@@ -145,7 +163,7 @@ mod tests {
                 }
             }
             assert_eq!(order.len(), all.len(), "{held_max}: {order:?}");
-            assert!(order.is_sorted_by_key(|path| std::cmp::Reverse(path.components().count())));
+            assert!(order.is_sorted_by_key(|(path, _)| std::cmp::Reverse(path.components().count())));
         }
     }
 
@@ -156,12 +174,13 @@ mod tests {
         for shard in 0..4 {
             let mut groups = Groups::new(shard, 4);
             for index in 0..100 {
-                groups.add(id(index), path(&format!("z{index}")));
-                groups.add(id(index), path(&format!("a{index}")));
-                groups.add(id(index), path(&format!("a{index}")));
+                groups.add(id(index), path(&format!("z{index}")), 0);
+                groups.add(id(index), path(&format!("a{index}")), 2);
+                groups.add(id(index), path(&format!("a{index}")), 1);
             }
             let found: Vec<_> = groups.finish().collect();
             assert!(found.iter().all(|names| names.len() == 2 && names[0] < names[1]));
+            assert!(found.iter().all(|names| (names[0].1, names[1].1) == (1, 0)));
             sizes.push(found.len());
         }
         assert_eq!(sizes.iter().sum::<usize>(), 100);

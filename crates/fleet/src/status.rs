@@ -8,7 +8,7 @@ use ropeway_vfs::event::Eta;
 use ropeway_vfs::{Name, RelPath, Timestamp};
 use serde::Serialize;
 
-use crate::catalog::{Block, Replay, State, Sums};
+use crate::catalog::{Block, Losses, Replay, State, Sums};
 use crate::claim::{ClaimId, Claims};
 use crate::coordinator::{self, Plan, Situation};
 use crate::error::{Error, Result};
@@ -100,6 +100,8 @@ pub struct Status {
     pub tasks_claimed: u64,
     /// Sums over tasks that are done.
     pub sums: Sums,
+    /// What the target could not keep, in tasks that are done.
+    pub losses: Losses,
     /// What the job before this one found in the source.
     pub expected: Option<Size>,
     /// What all workers together do in a second.
@@ -208,6 +210,7 @@ impl Reader {
             tasks_open: open.len() as u64,
             tasks_claimed: claimed as u64,
             sums: *self.replay.sums(),
+            losses: self.replay.losses().clone(),
             expected: job.expected,
             rates: Rates::default(),
             eta: None,
@@ -366,12 +369,17 @@ impl Reader {
     /// # Errors
     /// The catalog cannot be read.
     pub async fn failures(&mut self, store: &Store) -> Result<BTreeMap<RelPath, String>> {
-        self.failures_of(store, true).await
+        let round = store.rounds().await?.len() as u32;
+        self.failures_of(store, round, true).await
     }
 
-    async fn failures_of(&mut self, store: &Store, late_too: bool) -> Result<BTreeMap<RelPath, String>> {
+    async fn failures_of(
+        &mut self,
+        store: &Store,
+        round: u32,
+        late_too: bool,
+    ) -> Result<BTreeMap<RelPath, String>> {
         self.read(store).await?;
-        let round = store.rounds().await?.len() as u32;
         // With those that delete: whether something failed before them is not known here.
         let late = coordinator::late_tasks(round, self.replay.sums(), 0);
         let late: HashMap<TaskId, bool> = (late.iter().flatten())
@@ -407,14 +415,15 @@ impl Reader {
         Ok(failures)
     }
 
-    /// Makes tasks for everything that failed in the last round, and adds them to the job. Returns
-    /// the number of nodes. The late passes always run again.
+    /// Makes tasks for everything that failed in a round, and adds them to the job, unless another process has done so.
+    /// `after` is the number of that round, in which everything was done: of a later one, nothing may be done yet, and
+    /// so nothing has failed. Returns the number of nodes. The late passes always run again.
     ///
     /// # Errors
     /// The catalog cannot be read or written to, or the job was resumed as often as it may be.
-    pub async fn retry(&mut self, store: &Store) -> Result<usize> {
-        let failures = self.failures_of(store, false).await?;
-        let round = store.rounds().await?.len() as u32 + 1;
+    pub async fn retry(&mut self, store: &Store, after: u32) -> Result<usize> {
+        let failures = self.failures_of(store, after, false).await?;
+        let round = after.saturating_add(1);
         if round as usize > ROUNDS_MAX {
             return Err(Error::Resumed(ROUNDS_MAX));
         }

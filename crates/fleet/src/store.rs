@@ -143,9 +143,7 @@ impl Store {
     pub async fn job(&self) -> Result<Option<JobFile>> {
         let path = self.root.join(&name("job"));
         match self.files.read(&path).await.map_err(Error::target)? {
-            Some(bytes) => JobFile::decode(&bytes)
-                .map(Some)
-                .ok_or_else(|| Error::Damaged("job".to_owned())),
+            Some(bytes) => JobFile::decode(&bytes).map(Some),
             None => Ok(None),
         }
     }

@@ -249,7 +249,7 @@ fn a_job_that_was_resumed_too_often_says_so() {
             assert!(store.add_round(round, &[Task::root()]).await.unwrap());
         }
         assert_eq!(store.rounds().await.unwrap().len(), ROUNDS_MAX);
-        let again = Reader::default().retry(&store).await;
+        let again = Reader::default().retry(&store, ROUNDS_MAX as u32).await;
         assert!(matches!(again, Err(Error::Resumed(_))), "{again:?}");
         assert!(Reader::default().status(&store).await.unwrap().is_some());
     });

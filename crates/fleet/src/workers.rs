@@ -123,6 +123,9 @@ impl Trail {
     }
 }
 
+/// The longest lease.
+pub const LEASE_MAX: Duration = Duration::from_secs(3_600);
+
 /// A sign of life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -156,6 +159,12 @@ pub struct Beat {
 }
 
 impl Beat {
+    /// Returns the time without a sign of life after which others take its task. Others may have written it, so it has a
+    /// bound.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms).min(LEASE_MAX)
+    }
+
     /// Returns its bytes.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and numbers are JSON")

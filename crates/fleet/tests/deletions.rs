@@ -29,7 +29,7 @@ fn run(at: &Path, rules: &str) -> Vec<Status> {
         let mut reader = Reader::default();
         let mut all = vec![reader.status(&store).await.unwrap().unwrap()];
         if all[0].failed > 0 {
-            reader.retry(&store).await.unwrap();
+            reader.retry(&store, 0).await.unwrap();
             assert_eq!(crew.work().await.unwrap(), Ended::Complete);
             all.push(reader.status(&store).await.unwrap().unwrap());
         }

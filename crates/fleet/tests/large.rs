@@ -241,7 +241,7 @@ fn a_file_that_changed_between_its_parts_fails_and_is_copied_by_resume() {
             ["large"]
         );
         assert_eq!(reader.status(&store).await.unwrap().unwrap().failed, 1);
-        assert_eq!(reader.retry(&store).await.unwrap(), 1);
+        assert_eq!(reader.retry(&store, 0).await.unwrap(), 1);
         assert_eq!(job.crew(3, LONG).await.work().await.unwrap(), Ended::Complete);
         assert_eq!(Reader::default().status(&store).await.unwrap().unwrap().failed, 0);
         fs::read(job.at("src/large")).unwrap()

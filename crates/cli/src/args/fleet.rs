@@ -164,6 +164,16 @@ pub(crate) struct NatsArgs {
     pub(crate) nats_ca: Option<PathBuf>,
 }
 
+impl NatsArgs {
+    /// Whether one of them was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.nats_user.is_some()
+            || [&self.nats_credentials, &self.nats_nkey, &self.nats_ca]
+                .iter()
+                .any(|path| path.is_some())
+    }
+}
+
 /// `ropeway fleet status`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FleetStatusArgs {

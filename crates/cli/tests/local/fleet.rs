@@ -199,13 +199,31 @@ fn what_failed_is_told_and_tried_again() {
         .exits(2);
     assert!(failed.mentions("resume"), "{failed}");
     let status = place.ropeway_as_nobody("fleet").unwrap();
-    let status = status.args(["status", "to/dst", "--failures", "--json"]).ok();
+    let status = status.args(["status", "to/dst", "--failures", "--json"]).exits(2);
+    assert_eq!(
+        status.of_type("fleet_status")[0]["losses"]["owner"],
+        2,
+        "{status}"
+    );
     let paths: Vec<_> = status
         .of_type("fleet_failure")
         .iter()
         .map(|line| line["path"].clone())
         .collect();
     assert_eq!(paths, ["b", "c"], "{status}");
+    // Neither a worker that is refused, nor one of another user, opens the job again or leaves something in it.
+    place.folder_of_nobody("other");
+    let other = place.ropeway_as_nobody("fleet").unwrap();
+    let refused = other.args(["resume", "--source", "other", "to/dst"]).exits(3);
+    assert!(refused.mentions("not the source of the job"), "{refused}");
+    for command in ["work", "resume"] {
+        let foreign = place.ropeway("fleet").args([command, "to/dst"]).exits(4);
+        assert!(foreign.mentions("another user"), "{foreign}");
+    }
+    let status = place.ropeway_as_nobody("fleet").unwrap();
+    let status = status.args(["status", "to/dst", "--json"]).exits(2);
+    assert_eq!(status.of_type("fleet_status")[0]["rounds"], 0, "{status}");
+    assert_eq!(status.of_type("fleet_status")[0]["workers_total"], 1, "{status}");
     fs::set_permissions(source.join("b"), fs::Permissions::from_mode(0o644)).unwrap();
     fs::set_permissions(source.join("c"), fs::Permissions::from_mode(0o755)).unwrap();
     place
@@ -223,6 +241,33 @@ fn what_failed_is_told_and_tried_again() {
         top.out.contains("complete") && top.out.contains("failed   0"),
         "{top}"
     );
+    assert!(top.out.contains("owners not set"), "{top}");
+}
+
+#[test]
+fn what_a_job_cannot_hold_is_refused() {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let place = Place::new();
+    let odd = place.join(std::ffi::OsString::from_vec(b"s\xff".to_vec()));
+    fs::create_dir(&odd).unwrap();
+    fs::create_dir(place.join("src")).unwrap();
+    text(&place.join("src/a"), "a");
+    let submit = || place.ropeway("fleet").args(["submit"]);
+    let refused = submit().arg(&odd).arg("dst").exits(1);
+    assert!(refused.mentions("UTF-8"), "{refused}");
+    let refused = submit().args(["--nats-user", "ann", "src", "dst"]).exits(1);
+    assert!(refused.mentions("--queue"), "{refused}");
+    submit().args(["src", "dst"]).ok();
+    for ends in [["src", ".ropeway-fleet-dst/x"], [".ropeway-fleet-dst", "other"]] {
+        let refused = submit().args(ends).exits(1);
+        assert!(refused.mentions("a folder of a job"), "{refused}");
+    }
+    let catalog = run_of(&place, ".ropeway-fleet-dst").join("job");
+    let job = fs::read_to_string(&catalog).unwrap();
+    text(&catalog, &job.replace("\"version\": 6", "\"version\": 5"));
+    let refused = place.ropeway("fleet").args(["work", "dst"]).exits(4);
+    assert!(refused.mentions("another version"), "{refused}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the catalog says of a task that is done.
 
+use crate::catalog::losses::Losses;
 use crate::codec::{Reader, put_number};
 use crate::task::TaskId;
 
@@ -103,6 +104,8 @@ pub struct Done {
     pub segments: u64,
     /// Epoch of the claim that ended it.
     pub epoch: u32,
+    /// Attributes that the target could not keep. After a kill some may be counted twice.
+    pub losses: Losses,
 }
 
 /// Bytes of the checksum at the end: the first of a BLAKE3 hash of the rest.
@@ -126,6 +129,7 @@ impl Done {
         self.given.iter().for_each(|task| out.extend_from_slice(&task.0));
         put_number(&mut out, self.segments);
         put_number(&mut out, u64::from(self.epoch));
+        self.losses.put(&mut out);
         let checksum = checksum(&out);
         out.extend_from_slice(&checksum);
         out
@@ -150,6 +154,7 @@ impl Done {
         }
         let segments = reader.number()?;
         let epoch = u32::try_from(reader.number()?).ok()?;
+        let losses = Losses::get(&mut reader)?;
         reader.end()?;
         Some(Self {
             round,
@@ -157,12 +162,15 @@ impl Done {
             given,
             segments,
             epoch,
+            losses,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ropeway_vfs::Loss;
+
     use super::*;
 
     #[test]
@@ -179,6 +187,7 @@ mod tests {
             given: vec![TaskId([1; 16]), TaskId([2; 16])],
             segments: 5,
             epoch: 2,
+            losses: Losses([(Loss::Acl, 3)].into()),
         };
         let bytes = done.encode();
         assert_eq!(Done::decode(&bytes), Some(done.clone()));

@@ -22,11 +22,13 @@
 //! from it. These modules are pure; `crate::store` does the input and output.
 
 pub mod done;
+pub mod losses;
 pub mod record;
 pub mod replay;
 pub mod segment;
 
 pub use done::{Done, Sums};
+pub use losses::Losses;
 pub use record::{Record, State};
 pub use replay::Replay;
-pub use segment::{Block, SegmentId, SegmentReader, Tail, encode, encode_given};
+pub use segment::{Block, SegmentId, SegmentReader, Tail, encode, encode_given, encode_lost};

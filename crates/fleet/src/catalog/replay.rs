@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::catalog::SegmentId;
 use crate::catalog::done::{Done, Sums};
+use crate::catalog::losses::Losses;
 use crate::claim::ClaimId;
 use crate::task::TaskId;
 
@@ -20,6 +21,7 @@ pub struct Replay {
     /// Tasks that others have given away and that are not done.
     given: HashSet<TaskId>,
     sums: Sums,
+    losses: Losses,
     /// What failed in each round, and what could not be removed. A resume tries all of it again, in the next
     /// round.
     failed: BTreeMap<u32, (u64, u64)>,
@@ -50,6 +52,7 @@ impl Replay {
         let open = done.given.iter().filter(|given| !self.done.contains_key(given));
         self.given.extend(open);
         self.sums.add(&done.sums);
+        self.losses.add(&done.losses);
         let (failed, kept) = self.failed.entry(done.round).or_default();
         *failed += done.sums.failed;
         *kept += done.sums.kept;
@@ -71,6 +74,11 @@ impl Replay {
     /// Returns the sums over all tasks that are done.
     pub fn sums(&self) -> &Sums {
         &self.sums
+    }
+
+    /// Returns what the target could not keep, over all tasks that are done.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
     }
 
     /// Returns how many nodes failed in a round: were not copied, or not removed.

@@ -4,6 +4,7 @@
 //!   block    magic "RwFc" or "RwFn" | bytes stored (u32) | bytes inside (u32) | checksum (16) | LZ4 block
 //!   inside   kind (1) | count | records, each path sharing the begin of the one before it
 //!                             | or tasks that the claim gave away
+//!                             | or attributes that the target could not keep
 //! ```
 //!
 //! Numbers are little-endian. The checksum is the first half of the BLAKE3 hash of both lengths and
@@ -13,6 +14,7 @@
 
 use std::fmt;
 
+use crate::catalog::losses::Losses;
 use crate::catalog::record::Record;
 use crate::claim::{ClaimId, number};
 use crate::codec::{Reader, put_bytes, put_number};
@@ -69,6 +71,8 @@ pub enum Block {
     Records(Vec<Record>),
     /// Tasks that the claim gave away.
     Given(Vec<Task>),
+    /// Attributes that the target could not keep.
+    Lost(Losses),
 }
 
 /// How the blocks of a segment end.
@@ -120,6 +124,15 @@ pub fn encode_given(out: &mut Vec<u8>, given: &[Task]) {
     }
     if count > 0 || given.is_empty() {
         put_block(out, (MAGIC, 2), count, &inside);
+    }
+}
+
+/// Appends a block of losses, if there are some.
+pub fn encode_lost(out: &mut Vec<u8>, losses: &Losses) {
+    if !losses.is_empty() {
+        let mut inside = Vec::new();
+        losses.put(&mut inside);
+        put_block(out, (MAGIC, 3), 1, &inside);
     }
 }
 
@@ -219,7 +232,7 @@ impl<'a> SegmentReader<'a> {
         let is_true = |record: &Record| record.is_settled() == is_settled;
         match &block {
             Block::Records(records) => records.iter().all(is_true).then_some(())?,
-            Block::Given(_) => (!is_settled).then_some(())?,
+            Block::Given(_) | Block::Lost(_) => (!is_settled).then_some(())?,
         }
         self.at += HEAD + stored.len();
         Some(Some(block))
@@ -268,6 +281,7 @@ fn parse(inside: &[u8], budget: &mut usize) -> Option<Block> {
             }
             Block::Given(tasks)
         }
+        3 if count == 1 => Block::Lost(Losses::get(&mut reader)?),
         _ => return None,
     };
     reader.end()?;
@@ -277,7 +291,7 @@ fn parse(inside: &[u8], budget: &mut usize) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ropeway_vfs::{FileId, RelPath};
+    use ropeway_vfs::{FileId, Loss, RelPath};
 
     use super::*;
     use crate::catalog::record::State;
@@ -314,6 +328,8 @@ mod tests {
             let given = vec![Task::root()];
             let mut bytes = Vec::new();
             encode(&mut bytes, &records, &given);
+            let losses = Losses([(Loss::Owner, 7)].into());
+            encode_lost(&mut bytes, &losses);
             let first = bytes.len();
             encode(&mut bytes, &records[..1], &[]);
             let mut reader = SegmentReader::new(&bytes);
@@ -322,7 +338,7 @@ mod tests {
             for records in [settled, open] {
                 expected.extend((!records.is_empty()).then_some(Block::Records(records)));
             }
-            expected.extend([Block::Given(given), Block::Records(records[..1].to_vec())]);
+            expected.extend([Block::Given(given), Block::Lost(losses), Block::Records(records[..1].to_vec())]);
             prop_assert_eq!(reader.by_ref().collect::<Vec<_>>(), expected.clone());
             prop_assert_eq!(reader.tail(), Tail::Clean);
             // The late passes see everything but settled records.
@@ -453,7 +469,7 @@ mod tests {
             .iter()
             .map(|block| match block {
                 Block::Records(records) => records.len(),
-                Block::Given(_) => 0,
+                Block::Given(_) | Block::Lost(_) => 0,
             })
             .sum();
         assert_eq!(read, records.len());

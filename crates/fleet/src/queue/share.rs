@@ -213,10 +213,8 @@ impl ShareQueue {
                     state.holders.insert(claim, holder);
                     let beat = beats.get(&holder);
                     let has_left = beat.is_some_and(|beat| beat.activity == Activity::Left);
-                    !has_left
-                        && state
-                            .workers
-                            .observe(now, &holder, beat.map_or(0, |beat| beat.beat))
+                    let sign = beat.map_or((0, Duration::ZERO), |beat| (beat.beat, beat.lease()));
+                    !has_left && state.workers.observe_for(now, &holder, sign)
                 }
                 None => state.unknown.observe(now, &claim, 0),
             }
@@ -228,10 +226,11 @@ impl ShareQueue {
         if !is_alive || is_released {
             return Ok((true, false));
         }
-        let progress = holder
-            .and_then(|holder| beats.get(&holder))
-            .map_or(0, |beat| beat.progress);
-        let moves = self.state.lock().progress.observe(now, &claim, progress);
+        let sign = holder.and_then(|holder| beats.get(&holder));
+        let progress = sign.map_or((0, Duration::ZERO), |beat| {
+            (beat.progress, beat.lease() * STRAGGLER_LEASES)
+        });
+        let moves = self.state.lock().progress.observe_for(now, &claim, progress);
         Ok((false, !moves))
     }
 

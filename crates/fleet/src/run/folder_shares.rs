@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use ropeway_vfs::{Kind, Metadata, MetadataChange, RelPath};
 
 use super::late::{Late, is_removed};
+use super::ledger::Ledger;
 use super::slice::ATTRIBUTES_EACH;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Record, State};
@@ -57,20 +58,23 @@ impl Crew {
         (shard, shards): (u32, u32),
     ) -> Result<()> {
         self.take_over(claim).await?;
+        // All of it is done again.
+        self.open_ledger(Ledger::default());
         self.look_what_is_done().await?;
         let mut late = Late::new(claim, round);
         let own = self.segments_by_folder(|folder| u32::from(folder) % shards == shard);
         let (mut number, mut records) = (0_usize, Vec::new());
         for (folder, is_there) in own.await? {
             let mut folders = Vec::new();
-            let mut add = |_: ClaimId, record: Record| {
+            let mut add = |of: ClaimId, record: Record| {
                 if record.state == State::Folder {
-                    folders.push(record.path);
+                    folders.push((record.path, self.listed_in(of, round)));
                 }
             };
             self.each_record_in(folder, is_there, &mut add).await?;
-            for path in folders {
-                let state = match self.set_next(&mut number, (claim, round), &path, true).await? {
+            for (path, listed) in folders {
+                let rounds = (listed, round);
+                let state = match self.set_next(&mut number, (claim, rounds), &path, true).await? {
                     Set::Done => continue,
                     Set::Failed(reason) => State::Failed(reason),
                     Set::Later => State::FolderLeft,
@@ -90,6 +94,8 @@ impl Crew {
     /// Sets the attributes of all folders that are left, the deepest first.
     pub(super) async fn run_folder_times(&self, claim: ClaimId, round: u32) -> Result<()> {
         self.take_over(claim).await?;
+        // All of it is done again.
+        self.open_ledger(Ledger::default());
         self.look_what_is_done().await?;
         let mut late = Late::new(claim, round);
         let mut folders = Folders::default();
@@ -98,8 +104,10 @@ impl Crew {
             self.each_folder_left(round, &mut folders).await?;
             let (now, again) = folders.take();
             let mut failed = Vec::new();
-            for path in now {
-                if let Set::Failed(reason) = self.set_next(&mut number, (claim, round), &path, false).await? {
+            for (path, listed) in now {
+                let rounds = (listed, round);
+                if let Set::Failed(reason) = self.set_next(&mut number, (claim, rounds), &path, false).await?
+                {
                     failed.push(Record::new(path, 0, 0, State::Failed(reason)));
                 }
             }
@@ -119,13 +127,14 @@ impl Crew {
         } else {
             State::FolderLeft
         };
-        let mut add = |record: Record| {
+        let mut add = |record: Record, listed: u32| {
             if record.state == wanted {
-                folders.add(record.path);
+                folders.add(record.path, listed);
             }
         };
         if shards == 0 {
-            return self.each_record(|_, record| add(record)).await;
+            let mut of_task = |of, record| add(record, self.listed_in(of, round));
+            return self.each_record(&mut of_task).await;
         }
         for shard in 0..shards {
             let work = Work::FolderShare { shard, shards };
@@ -137,7 +146,8 @@ impl Crew {
             for segment in segments {
                 for block in self.store.segment_for_late(segment).await? {
                     if let Block::Records(records) = block {
-                        records.into_iter().for_each(&mut add);
+                        // Its task has just seen it.
+                        records.into_iter().for_each(|record| add(record, round));
                     }
                 }
             }
@@ -150,7 +160,7 @@ impl Crew {
     async fn set_next(
         &self,
         number: &mut usize,
-        (claim, round): (ClaimId, u32),
+        (claim, rounds): (ClaimId, (u32, u32)),
         path: &RelPath,
         only_harmless: bool,
     ) -> Result<Set> {
@@ -162,16 +172,16 @@ impl Crew {
         }
         *number += 1;
         self.counters.progress.fetch_add(1, Ordering::Relaxed);
-        self.set_folder(path, round, only_harmless).await
+        self.set_folder(path, rounds, only_harmless).await
     }
 
-    /// Sets the attributes of one folder.
-    async fn set_folder(&self, path: &RelPath, round: u32, only_harmless: bool) -> Result<Set> {
+    /// Sets the attributes of one folder. `rounds`: in which it was listed, and this one.
+    async fn set_folder(&self, path: &RelPath, rounds: (u32, u32), only_harmless: bool) -> Result<Set> {
         let source = &self.ends.source;
         let metadata = match source.metadata(path).await {
             Ok(metadata) if metadata.kind == Kind::Directory => metadata,
             Ok(_) => return Ok(Set::Done),
-            Err(error) if is_removed(error.kind, round) => return Ok(Set::Done),
+            Err(error) if is_removed(error.kind, rounds) => return Ok(Set::Done),
             Err(error) if is_of_node(error.kind) => return Ok(Set::Failed(error.to_string())),
             Err(error) => return Err(Error::source(error)),
         };
@@ -181,7 +191,7 @@ impl Crew {
         let xattrs = match wants_xattrs {
             true => match source.xattrs(path).await {
                 Ok(xattrs) => Some(xattrs),
-                Err(error) if is_removed(error.kind, round) => return Ok(Set::Done),
+                Err(error) if is_removed(error.kind, rounds) => return Ok(Set::Done),
                 Err(error) if is_of_node(error.kind) => return Ok(Set::Failed(error.to_string())),
                 Err(error) => return Err(Error::source(error)),
             },
@@ -202,7 +212,10 @@ impl Crew {
             return Ok(Set::Later);
         }
         match self.ends.target.set_metadata(&target, &change).await {
-            Ok(_) => Ok(Set::Done),
+            Ok(losses) => {
+                self.lose(&losses);
+                Ok(Set::Done)
+            }
             Err(error) if is_of_node(error.kind) => Ok(Set::Failed(error.to_string())),
             Err(error) => Err(Error::target(error)),
         }

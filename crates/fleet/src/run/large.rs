@@ -58,7 +58,7 @@ impl Crew {
             given: work.given,
             ..Done::default()
         };
-        self.store.finish(claim, &done).await
+        self.store.finish(claim, &self.with_ledger(done)).await
     }
 
     /// Whether an earlier claim of a part has recorded it. It is durable then.
@@ -204,7 +204,8 @@ impl Crew {
         };
         let change = self.ends.change_of(metadata, xattrs);
         let set = self.ends.target.set_metadata(at, &change).await;
-        set.map(drop).map_err(Error::target)
+        self.lose(&set.map_err(Error::target)?);
+        Ok(())
     }
 
     /// Copies a large file to one that nobody else has open, inside the target where that is possible. Returns its

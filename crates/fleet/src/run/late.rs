@@ -10,7 +10,7 @@ use ropeway_vfs::{ErrorKind, Kind, Metadata, RelPath};
 use super::mover::{Move, Moved};
 use super::takeover::staged;
 use super::{Crew, is_of_node};
-use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode};
+use crate::catalog::{Block, Done, Record, SegmentId, State, Sums, encode, encode_lost};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::late::Groups;
@@ -19,6 +19,12 @@ use crate::task::nanoseconds;
 /// Segments that are read at once. A pass through a million of them waits for each otherwise; the largest takes
 /// megabytes.
 const READS: usize = 4;
+
+/// What was listed as a file is a folder, a link or the like now.
+const OTHER_KIND: &str = "it is no file any more; a further job copies what it is now";
+
+/// Another file has the name now.
+const REPLACED: &str = "another file took its name while it was copied";
 
 /// A node that failed, and why.
 type Failed = (RelPath, String);
@@ -55,10 +61,10 @@ struct Group {
     names: Vec<(RelPath, Metadata)>,
 }
 
-/// Whether a node that was listed is counted as removed from the source. When it is asked for in the first
-/// round the source may be away for a moment; a later round asks for the second time.
-pub(super) fn is_removed(kind: ErrorKind, round: u32) -> bool {
-    kind.is_absence() && round > 0
+/// Whether a node that was listed in one round is counted as removed from the source if it is missing in another. In
+/// the round of its listing the source may be away for a moment; a later round asks for the second time.
+pub(super) fn is_removed(kind: ErrorKind, (listed, round): (u32, u32)) -> bool {
+    kind.is_absence() && round > listed
 }
 
 impl Crew {
@@ -120,6 +126,7 @@ impl Crew {
         }
         let mut bytes = Vec::new();
         encode(&mut bytes, records, &[]);
+        encode_lost(&mut bytes, &self.fresh_losses());
         let id = SegmentId {
             claim: late.claim,
             number: late.segments,
@@ -136,7 +143,7 @@ impl Crew {
             sums: late.sums,
             ..Done::default()
         };
-        self.store.finish(late.claim, &done).await
+        self.store.finish(late.claim, &self.with_ledger(done)).await
     }
 
     /// Makes the files with several names of one shard.
@@ -148,9 +155,9 @@ impl Crew {
         self.take_over(claim).await?;
         let mut late = Late::new(claim, round);
         let mut groups = Groups::new(shard, shards);
-        self.each_record(|_, record| {
+        self.each_record(|of, record| {
             if let State::Linked(id) = record.state {
-                groups.add(id, record.path);
+                groups.add(id, record.path, self.listed_in(of, round));
             }
         })
         .await?;
@@ -185,16 +192,19 @@ impl Crew {
     /// have the same one.
     async fn examine_names(
         &self,
-        names: Vec<RelPath>,
+        names: Vec<(RelPath, u32)>,
         round: u32,
         failed: &mut Vec<Failed>,
     ) -> Result<Vec<Group>> {
         let mut groups: Vec<Group> = Vec::new();
-        for path in names {
+        for (path, listed) in names {
             let metadata = match self.ends.source.metadata(&path).await {
                 Ok(metadata) if metadata.kind == Kind::File => metadata,
-                Ok(_) => continue,
-                Err(error) if is_removed(error.kind, round) => continue,
+                Ok(_) => {
+                    failed.push((path, OTHER_KIND.to_owned()));
+                    continue;
+                }
+                Err(error) if is_removed(error.kind, (listed, round)) => continue,
                 Err(error) if is_of_node(error.kind) => {
                     failed.push((path, error.to_string()));
                     continue;
@@ -294,12 +304,34 @@ impl Crew {
             records.push(record(State::Copied { staged: number }));
         }
         if !moves.is_empty() {
-            let moved = self.mover.copy(&stage, &moves).await?;
+            let mut moved = self.mover.copy(&stage, &moves).await?;
+            self.lose_all(&self.mover.take_losses());
+            for (wanted, moved) in moves.iter().zip(&mut moved) {
+                if !self.is_still(wanted).await? {
+                    *moved = Moved::Failed(REPLACED.to_owned());
+                }
+            }
             self.note_moved(late, &mut records, moved);
         }
         let failed = |record: &&Record| matches!(record.state, State::Failed(_));
         late.sums.failed += records.iter().filter(failed).count() as u64;
         Ok(records)
+    }
+
+    /// Whether a name of the source is still that of the file that was to be copied. Else its other names would get the
+    /// content of another file.
+    async fn is_still(&self, wanted: &Move) -> Result<bool> {
+        match self.ends.source.metadata(&wanted.source).await {
+            Ok(found) => Ok(found.id == wanted.metadata.id),
+            Err(error) if is_of_node(error.kind) => Ok(false),
+            Err(error) => Err(Error::source(error)),
+        }
+    }
+
+    /// Returns the round in which a task has listed what it recorded. Of one that is not known, nothing is taken for
+    /// removed.
+    pub(super) fn listed_in(&self, of: ClaimId, round: u32) -> u32 {
+        self.state.lock().replay.round_of(of.task).unwrap_or(round)
     }
 
     /// Returns what stands under a name of the target, or why that is not known for this name only.

@@ -250,9 +250,12 @@ fn a_first_name_that_fails_leaves_no_name_of_the_old_file() {
 fn names_listed_with_other_device_numbers_are_one_file() {
     let mut groups = Groups::new(0, 1);
     for (volume, name) in [(1, "a"), (2, "b")] {
-        groups.add(FileId { volume, index: 7 }, path(name));
+        groups.add(FileId { volume, index: 7 }, path(name), 0);
     }
-    assert_eq!(groups.finish().collect::<Vec<_>>(), [[path("a"), path("b")]]);
+    assert_eq!(
+        groups.finish().collect::<Vec<_>>(),
+        [[(path("a"), 0), (path("b"), 0)]]
+    );
 }
 
 /// Seed 7163 of the simulation: a kill cost all of these files, whatever the size of a slice was.
@@ -361,8 +364,8 @@ fn what_is_not_there_for_a_moment_fails_and_is_copied_by_a_resume() {
             simulate(&world.clock, async {
                 let mut failed = Reader::default().failures(&store).await.unwrap();
                 // The folder of a file that was asked for again may be missed for the first time.
-                for _ in 0..if is_back { 1 } else { 2 } {
-                    Reader::default().retry(&store).await.unwrap();
+                for round in 0..if is_back { 1 } else { 2 } {
+                    Reader::default().retry(&store, round).await.unwrap();
                     assert_eq!(crew.work().await.unwrap(), Ended::Complete);
                     failed = Reader::default().failures(&store).await.unwrap();
                 }
@@ -487,7 +490,7 @@ fn of_names_that_the_target_takes_for_one_the_first_is_copied_and_the_others_fai
         check();
         let (crew, store) = world.crew(tree(&world.source), tree(&world.target), options);
         simulate(&world.clock, async {
-            assert_eq!(Reader::default().retry(&store).await.unwrap(), 4);
+            assert_eq!(Reader::default().retry(&store, 0).await.unwrap(), 4);
             assert_eq!(crew.work().await.unwrap(), Ended::Complete);
         });
         check();

@@ -6,6 +6,7 @@ mod folder;
 mod folder_shares;
 mod large;
 mod late;
+mod ledger;
 mod mover;
 mod range;
 mod signs;
@@ -37,6 +38,7 @@ use crate::worker::{SliceLimits, Step, Worker};
 use crate::workers::{Beat, Trail};
 
 pub use ends::Ends;
+use ledger::Ledger;
 pub use mover::{EngineMover, Move, Moved, Mover, PlainMover};
 
 /// Times in a row that a worker tries again after an error that may pass. A guess.
@@ -140,6 +142,7 @@ struct CrewState {
     job: Option<JobFile>,
     replay: Replay,
     message: Option<Message>,
+    ledger: Ledger,
     reason: Option<String>,
     has_left: bool,
     /// Tasks that were offered again, and when first.
@@ -343,7 +346,10 @@ impl Crew {
     }
 
     /// Compares the ends with those of the job, once.
-    async fn check_ends(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// They are others, or cannot be read.
+    pub async fn check_ends(&self) -> Result<()> {
         if self.state.lock().job.is_some() {
             return Ok(());
         }
@@ -498,10 +504,11 @@ impl Crew {
         // Files, bytes, begin and end of the copy of the last slice.
         let mut slice = None;
         loop {
-            if self.is_stopped() {
-                return Err(Error::Stopped);
-            }
             if worker.is_between_slices() {
+                // Not in a slice: what is copied gets its names first, else others would copy it again.
+                if self.is_stopped() {
+                    return Err(Error::Stopped);
+                }
                 worker.split(self.idle.swap(0, Ordering::AcqRel));
                 if let Some((size, begun, copied)) = slice.take() {
                     pace.took(size, copied - begun, self.clock.now() - copied);
@@ -530,6 +537,7 @@ impl Crew {
                 } => {
                     let mut bytes = Vec::new();
                     crate::catalog::encode(&mut bytes, &records, &given);
+                    crate::catalog::encode_lost(&mut bytes, &self.fresh_losses());
                     self.store
                         .publish_segment(SegmentId { claim, number }, &bytes)
                         .await?;
@@ -544,7 +552,7 @@ impl Crew {
                 Step::Offer(tasks) => self.offer(&tasks).await?,
                 Step::Finish(done) => {
                     self.check_source().await?;
-                    self.store.finish(claim, &done).await?;
+                    self.store.finish(claim, &self.with_ledger(done)).await?;
                 }
                 Step::Ended => return Ok(()),
             }
@@ -580,3 +588,7 @@ fn may_pass(error: &Error) -> bool {
         .kind()
         .is_some_and(|(kind, _)| kind.verdict() == Verdict::Retry)
 }
+
+#[cfg(test)]
+#[path = "honest_tests.rs"]
+mod tests;

@@ -16,6 +16,7 @@ use ropeway_vfs::{
 };
 
 use crate::budget::Shares;
+use crate::catalog::Losses;
 use crate::error::{Error, Result};
 use crate::task::nanoseconds;
 
@@ -73,6 +74,11 @@ pub trait Mover: Send + Sync {
         0
     }
 
+    /// Returns what the target could not keep since this was last asked.
+    fn take_losses(&self) -> Losses {
+        Losses::default()
+    }
+
     /// Returns the bytes that were read from the source, and those that were written to the target, since the mover
     /// was made.
     fn bytes_read_and_written(&self) -> (u64, u64) {
@@ -95,6 +101,8 @@ pub struct EngineMover {
     moved: AtomicU64,
     read: AtomicU64,
     written: AtomicU64,
+    /// What the target could not keep.
+    lost: Mutex<Losses>,
 }
 
 impl EngineMover {
@@ -118,6 +126,7 @@ impl EngineMover {
             moved: AtomicU64::new(0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            lost: Mutex::default(),
         }
     }
 
@@ -199,6 +208,7 @@ impl EngineMover {
         let counters = handle.counters();
         self.read.fetch_add(counters.bytes_read, Ordering::Relaxed);
         self.written.fetch_add(counters.bytes_sent, Ordering::Relaxed);
+        self.lost.lock().add(&Losses(outcome.summary.losses.clone()));
         let hashes = hashes_of(&manifest);
         let _ = std::fs::remove_file(&manifest);
         if let Some(error) = fatal.lock().take() {
@@ -227,7 +237,7 @@ impl EngineMover {
     }
 
     /// Looks what is in the stage.
-    async fn look(
+    pub(super) async fn look(
         &self,
         stage: &RelPath,
         moves: &[Move],
@@ -243,6 +253,10 @@ impl EngineMover {
                 .or_else(|| failed.get(&wanted.source.to_string()));
             moved.push(match (found.map_err(Error::target)?, reason) {
                 (_, Some(reason)) => Moved::Failed(shown(reason, wanted)),
+                // A file that became a folder: what failed below it would not be told.
+                (Some(metadata), None) if metadata.kind != wanted.metadata.kind => {
+                    Moved::Failed("it is of another kind than when it was listed".to_owned())
+                }
                 (Some(metadata), None) => Moved::Copied {
                     size: metadata.size,
                     modified: nanoseconds(metadata.modified),
@@ -293,6 +307,10 @@ impl Mover for EngineMover {
         // One that waits for its share of a budget is no straggler.
         let waited = (self.limit.held_back() + self.shares.held_back()).as_millis() as u64;
         self.moved.load(Ordering::Relaxed) + running + waited
+    }
+
+    fn take_losses(&self) -> Losses {
+        std::mem::take(&mut self.lost.lock())
     }
 
     fn bytes_read_and_written(&self) -> (u64, u64) {

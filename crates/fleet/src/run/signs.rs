@@ -11,6 +11,9 @@ use crate::workers::{Activity, Amounts, Beat, WorkerId};
 /// Signs of life in the time of one lease.
 const BEATS_PER_LEASE: u32 = 4;
 
+/// So many times shorter than its own lease is the one of a queue for which a worker shows signs of life.
+const SHORTER_MOST: u32 = 16;
+
 /// Looks of a worker that works at the others in the time of a poll, of few workers. A guess.
 const LOOKS_PER_POLL: u32 = 4;
 
@@ -23,8 +26,10 @@ const POLL_PARTS: u32 = 8;
 impl Crew {
     /// Shows signs of life, and looks for idle workers, until it is dropped.
     pub(super) async fn beat_on(&self) -> std::convert::Infallible {
-        let lease = self.queue.lease().unwrap_or(self.options.lease);
-        let pause = lease.min(self.options.lease) / BEATS_PER_LEASE;
+        let own = self.options.lease;
+        // Whoever may change the queue could ask for thousands of signs otherwise.
+        let lease = self.queue.lease().unwrap_or(own).clamp(own / SHORTER_MOST, own);
+        let pause = lease / BEATS_PER_LEASE;
         let mut lives = Leases::new(self.options.lease);
         let mut next_beat = self.clock.now();
         let (mut next_look, mut was_working) = (next_beat, false);
@@ -72,10 +77,9 @@ impl Crew {
         };
         let now = self.clock.now();
         let (mut idle, mut working) = (0_usize, 0_usize);
-        for (_, beat) in beats
-            .iter()
-            .filter(|(worker, beat)| *worker != own && lives.observe(now, worker, beat.beat))
-        {
+        for (_, beat) in beats.iter().filter(|(worker, beat)| {
+            *worker != own && lives.observe_for(now, worker, (beat.beat, beat.lease()))
+        }) {
             match beat.activity {
                 Activity::Idle => idle += 1,
                 Activity::Working => working += 1,

@@ -64,12 +64,13 @@ impl Crew {
             false => match self.mover.copy(&stage, &moves).await {
                 Ok(moved) => moved,
                 Err(error) => {
-                    self.make_room(&error, &moves).await;
+                    self.make_room(&error, claim).await;
                     return Err(error);
                 }
             },
         }
         .into_iter();
+        self.lose_all(&self.mover.take_losses());
         self.counters
             .done
             .fetch_add(items.len() as u64, Ordering::Relaxed);
@@ -81,12 +82,10 @@ impl Crew {
 
     /// Removes what this slice has in the stage if the target is full, so that the others can be told. None of it is
     /// published, so whoever takes the task over copies it again anyway.
-    async fn make_room(&self, error: &Error, moves: &[Move]) {
-        if !error.is_full() {
-            return;
-        }
-        for moved in moves {
-            let _ = self.ends.target.remove_file(&moved.stage).await;
+    async fn make_room(&self, error: &Error, claim: ClaimId) {
+        if error.is_full() {
+            // Also what the engine has not completed.
+            let _ = self.store.close_stage(claim).await;
         }
     }
 
@@ -246,7 +245,10 @@ impl Crew {
             ..self.ends.change_of(metadata, xattrs)
         };
         Ok(match self.ends.target.set_metadata(&to, &change).await {
-            Ok(_) => State::Equal,
+            Ok(losses) => {
+                self.lose(&losses);
+                State::Equal
+            }
             Err(error) if super::mover::is_of_file(error.kind) => State::Failed(error.to_string()),
             Err(error) if error.kind.is_absence() => State::Failed(error.to_string()),
             Err(error) => return Err(Error::target(error)),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use ropeway_vfs::{ErrorKind, Name, RelPath};
 
+use super::ledger::Ledger;
 use super::{Crew, is_of_node};
 use crate::catalog::{Block, Record, State};
 use crate::claim::{ClaimError, ClaimId};
@@ -44,14 +45,16 @@ impl Crew {
             }
             self.store.close_stage(earlier).await.map_err(held)?;
         }
-        let mut given: Vec<Task> = Vec::new();
+        let (mut given, mut ledger): (Vec<Task>, _) = (Vec::new(), Ledger::default());
         for segment in self.store.segments(Some(claim.task)).await? {
             for block in self.store.segment(segment).await? {
+                ledger.inherit(&block);
                 if let Block::Given(tasks) = block {
                     given.extend(tasks);
                 }
             }
         }
+        self.open_ledger(ledger);
         self.store.open_stage(claim).await?;
         Ok(given)
     }

@@ -1,6 +1,6 @@
 //! What a view of a job reads: when something was written, by the clock of the target.
 
-use ropeway_vfs::Timestamp;
+use ropeway_vfs::{ErrorKind, Timestamp};
 
 use super::Store;
 use crate::catalog::Done;
@@ -27,8 +27,12 @@ impl Store {
         let names = self.files.names(&folder, b"").await.map_err(Error::target)?;
         let mut beats = Vec::new();
         for worker in names.iter().filter_map(|name| WorkerId::parse(name.as_bytes())) {
-            let found = self.files.read_dated(&self.path("workers", worker)).await;
-            if let Some((bytes, at)) = found.map_err(Error::target)?
+            let found = match self.files.read_dated(&self.path("workers", worker)).await {
+                // Somebody else's, who does not belong to the job.
+                Err(error) if error.kind == ErrorKind::PermissionDenied => None,
+                found => found.map_err(Error::target)?,
+            };
+            if let Some((bytes, at)) = found
                 && let Some(beat) = Beat::decode(&bytes)
             {
                 beats.push((worker, beat, at));

@@ -71,7 +71,7 @@ impl Store {
             let blocks = blocks.ok_or_else(|| Error::Damaged(format!("rounds/{name}")))?;
             let given = blocks.into_iter().filter_map(|block| match block {
                 Block::Given(tasks) => Some(tasks),
-                Block::Records(_) => None,
+                Block::Records(_) | Block::Lost(_) => None,
             });
             rounds.push(given.flatten().collect());
         }

@@ -141,11 +141,20 @@ impl Runs {
     /// # Errors
     /// The folder belongs to another user, or a folder cannot be removed.
     pub async fn join(&self, run: Run) -> Result<Store> {
+        self.check(run).await?;
+        self.end_before(run).await?;
+        Ok(self.store(run))
+    }
+
+    /// Checks that nobody else can write to the catalog of a job. Before that, nothing that it says may be done: it may
+    /// name a server that wants a login.
+    ///
+    /// # Errors
+    /// The folder belongs to another user, or cannot be written to.
+    pub async fn check(&self, run: Run) -> Result<()> {
         let store = self.store(run);
         let folders = [self.root.clone(), store.root().clone()];
-        self.check_owner(&folders, &store.folder("workers")).await?;
-        self.end_before(run).await?;
-        Ok(store)
+        self.check_owner(&folders, &store.folder("workers")).await
     }
 
     /// Checks that folders have the owner, and no further writers, that a file has which this process

@@ -36,7 +36,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// Times that a job is resumed. The source does not change any more then, so once would do but for the faults.
-const RESUMES_MAX: usize = 50;
+const RESUMES_MAX: u32 = 50;
 
 /// What happened in all runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -249,8 +249,8 @@ impl World {
             let (result, ()) = futures_util::future::join(self.round(random, workers), changes).await;
             result?;
             // A large file that changed while it was copied has failed.
-            for _ in 0..RESUMES_MAX {
-                let failed = Reader::default().retry(&store).await;
+            for round in 0..RESUMES_MAX {
+                let failed = Reader::default().retry(&store, round).await;
                 if failed.map_err(|error| error.to_string())? == 0 {
                     return Ok(());
                 }

@@ -67,6 +67,10 @@ fn failure(what: &str, error: &Error) -> Failure {
             "what it recorded is lost: remove the folder .ropeway-fleet-… of this target and `submit` again; \
              files that are equal are not copied again",
         ),
+        Error::OtherVersion { .. } => Failure::new(code::TARGET, format!("{what}: {error}")).hint(
+            "use the program that made it, or remove the folder .ropeway-fleet-… of this target and `submit` again; \
+             files that are equal are not copied again",
+        ),
         Error::OtherSource(_) => Failure::new(code::SOURCE, format!("{what}: {error}")).hint(
             "mount the source, or name it with --source; if it is the right one and has changed so much, \
              remove the folder .ropeway-fleet-… of this target and `submit` again",

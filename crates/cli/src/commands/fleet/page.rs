@@ -144,7 +144,7 @@ struct Job {
 
 impl Job {
     async fn open(target: &Target, servers: &Servers) -> Result<Self, Failure> {
-        let (_, store) = target.job(servers).await?;
+        let store = target.job(servers).await?;
         Ok(Self {
             store,
             reader: Reader::default(),
@@ -154,7 +154,7 @@ impl Job {
 
     /// Looks for a later job.
     async fn renew(&mut self, target: &Target, servers: &Servers) -> Result<(), Failure> {
-        let (_, store) = target.job(servers).await?;
+        let store = target.job(servers).await?;
         if store.root() != self.store.root() || self.is_gone {
             *self = Self {
                 store,

@@ -109,16 +109,48 @@ impl Target {
         Ok((tree, runs))
     }
 
-    /// Opens the last job.
+    /// Returns the source that a job names. Whoever may write to a share may have written its jobs, so a server in them
+    /// must be that of the share: a login that is sent to another one can be passed on, or guessed from.
+    ///
+    /// # Errors
+    /// It is on another server.
+    pub(super) fn source_of_job(&self, named: &str) -> Result<PathBuf, Failure> {
+        let path = PathBuf::from(named);
+        let (Place::Remote(own), Place::Remote(url)) = (&self.place, source_place(&path)?) else {
+            return Ok(path);
+        };
+        if own.server == url.server {
+            return Ok(path);
+        }
+        let message = format!("the job names another server as its source: {url}");
+        Err(Failure::usage(message).hint("if it is the right one, give it with --source"))
+    }
+
+    /// Opens the last job, to look at it.
     ///
     /// # Errors
     /// There is none, or it cannot be read.
-    pub(super) async fn job(&self, servers: &Servers) -> Result<(Run, Store), Failure> {
+    pub(super) async fn job(&self, servers: &Servers) -> Result<Store, Failure> {
+        let (run, runs) = self.newest(servers).await?;
+        Ok(runs.store(run))
+    }
+
+    /// Opens the last job, to work on it: nobody else can write to its catalog.
+    ///
+    /// # Errors
+    /// There is none, it cannot be read, or belongs to another user.
+    pub(super) async fn own_job(&self, servers: &Servers) -> Result<(Run, Store), Failure> {
+        let (run, runs) = self.newest(servers).await?;
+        let what = format!("cannot work on {}", self.shown);
+        runs.check(run).await.map_err(|error| failure(&what, &error))?;
+        Ok((run, runs.store(run)))
+    }
+
+    async fn newest(&self, servers: &Servers) -> Result<(Run, Runs), Failure> {
         let (_, runs) = self.open(servers).await?;
         let what = format!("cannot read the job of {}", self.shown);
         let newest = runs.newest().await.map_err(|error| failure(&what, &error))?;
-        let run = newest.ok_or_else(|| no_job(&self.shown))?;
-        Ok((run, runs.store(run)))
+        Ok((newest.ok_or_else(|| no_job(&self.shown))?, runs))
     }
 }
 

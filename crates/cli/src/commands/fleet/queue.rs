@@ -50,6 +50,7 @@ pub(super) async fn check(
 
 #[cfg(feature = "nats")]
 mod nats {
+    use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -64,6 +65,7 @@ mod nats {
 
     use crate::args::NatsArgs;
     use crate::failure::{Failure, code};
+    use crate::secrets::private;
 
     /// Variable with the password for `--nats-user`.
     const PASSWORD: &str = "ROPEWAY_NATS_PASSWORD";
@@ -95,6 +97,10 @@ mod nats {
         )
     }
 
+    fn missing(path: &Path) -> Failure {
+        Failure::usage(format!("there is no file {}", path.display())).hint("check the flags --nats-…")
+    }
+
     fn options(server: &QueueServer, args: &NatsArgs) -> Result<NatsOptions, Failure> {
         let user = match &args.nats_user {
             None => None,
@@ -104,6 +110,19 @@ mod nats {
                 Some((user.clone(), password))
             }
         };
+        for (path, what) in [
+            (&args.nats_credentials, "the file of --nats-credentials"),
+            (&args.nats_nkey, "the file of --nats-nkey"),
+        ] {
+            if let Some(path) = path
+                && private::file(path, what)?.is_none()
+            {
+                return Err(missing(path));
+            }
+        }
+        if let Some(path) = args.nats_ca.as_ref().filter(|path| !path.is_file()) {
+            return Err(missing(path));
+        }
         Ok(NatsOptions {
             user,
             servers: server.servers.clone(),

@@ -3,12 +3,14 @@
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
+use ropeway_fleet::catalog::Losses;
 use ropeway_fleet::status::{Progress, Reader, Status};
 use ropeway_live::model::{Fleet, FleetWorker};
+use ropeway_vfs::Loss;
 use serde_json::{Value, json};
 
 use super::place::Target;
-use super::{failure, figures, no_job};
+use super::{failure, figures, no_job, shown};
 use crate::args::{FleetStatusArgs, FleetTopArgs};
 use crate::commands::ls::printable;
 use crate::commands::nodes::{self, Printer};
@@ -34,7 +36,7 @@ pub(super) fn status(args: &FleetStatusArgs) -> Result<u8, Failure> {
     let servers = Servers::new(&args.share)?;
     nodes::run(&servers, async {
         let target = Target::find(&args.target)?;
-        let (_, store) = target.job(&servers).await?;
+        let store = target.job(&servers).await?;
         let mut reader = Reader::default();
         let what = format!("cannot read the job of {}", target.shown);
         let status = reader.overview(&store, figures::now()).await;
@@ -52,8 +54,28 @@ pub(super) fn status(args: &FleetStatusArgs) -> Result<u8, Failure> {
             }
         }
         printer.done();
+        tell_failures(&mut printer, &status);
         Ok(printer.finish())
     })
+}
+
+/// Says that something failed in a job that is complete; that is exit code 2.
+pub(super) fn tell_failures(printer: &mut Printer, status: &Status) {
+    if status.state == Progress::Complete && status.failed > 0 {
+        let message = format!("{} files or folders failed", status.failed);
+        let hint = format!(
+            "`ropeway fleet status {0} --failures` lists them, `ropeway fleet resume {0}` tries them again",
+            status.target
+        );
+        printer.fail(&shown(Failure::new(code::SOME_FAILED, message).hint(hint)));
+    }
+}
+
+/// Returns a line for each kind of attribute that the target could not keep.
+pub(super) fn notes(losses: &Losses) -> Vec<String> {
+    let note =
+        |(loss, count): (&Loss, &u64)| format!("note     {} {}", format::count(*count), loss.describe());
+    losses.0.iter().map(note).collect()
 }
 
 /// Shows a job until it is complete.
@@ -69,7 +91,7 @@ pub(super) fn top(args: &FleetTopArgs) -> Result<u8, Failure> {
     nodes::run(&servers, async {
         let mut signals = Signals::catch()?;
         let target = Target::find(&args.target)?;
-        let (_, store) = target.job(&servers).await?;
+        let store = target.job(&servers).await?;
         let what = format!("cannot read the job of {}", target.shown);
         let mut reader = Reader::default();
         loop {
@@ -82,6 +104,7 @@ pub(super) fn top(args: &FleetTopArgs) -> Result<u8, Failure> {
             let mut printer = Printer::new(args.json);
             print(&mut printer, &status, false);
             printer.done();
+            tell_failures(&mut printer, &status);
             let ended = printer.finish();
             if status.state == Progress::Complete {
                 return Ok(ended);
@@ -98,6 +121,7 @@ pub(super) fn top(args: &FleetTopArgs) -> Result<u8, Failure> {
 fn print(printer: &mut Printer, status: &Status, lists_failures: bool) {
     let lines = lines(&figures::of(status), lists_failures);
     lines.iter().for_each(|line| printer.line(line));
+    notes(&status.losses).iter().for_each(|line| printer.line(line));
     if let Ok(Value::Object(fields)) = serde_json::to_value(status) {
         printer.object("fleet_status", fields);
     }
@@ -150,6 +174,7 @@ fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
 fn done(fleet: &Fleet) -> String {
     let expected = fleet
         .files_expected
+        .filter(|_| fleet.phase != "complete")
         .map_or_else(String::new, |files| format!(" of about {}", format::count(files)));
     format!(
         "done     {}{expected} files, {} in {} folders; copied {} files, {}",

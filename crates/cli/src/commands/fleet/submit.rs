@@ -8,7 +8,7 @@ use ropeway_fleet::outlook::Size;
 use ropeway_fleet::run::WorkOptions;
 use ropeway_fleet::source_mark::SourceMark;
 use ropeway_fleet::status::{Progress, Reader};
-use ropeway_fleet::store::{Run, Runs, Store};
+use ropeway_fleet::store::{CATALOG_PREFIX, Run, Runs, Store};
 use ropeway_fleet::workers::WorkerId;
 use ropeway_vfs::{Clock, End, ErrorKind, Kind, RelPath, Tree};
 use serde_json::json;
@@ -33,6 +33,7 @@ pub(super) fn run(args: &FleetSubmitArgs) -> Result<u8, Failure> {
 async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure> {
     let source = source_place(&args.source)?;
     let target = Target::find(&args.target)?;
+    check_arguments(args, &source, &target)?;
     target.refuse_overlap(&source)?;
     // Fails if it is no folder.
     let both_local = source.local().is_some() && target.place.local().is_some();
@@ -94,6 +95,29 @@ async fn submit(args: &FleetSubmitArgs, servers: &Servers) -> Result<u8, Failure
     }
     printer.done();
     Ok(printer.finish())
+}
+
+/// Refuses what cannot be meant, or cannot be written down in a job.
+fn check_arguments(args: &FleetSubmitArgs, source: &Place, target: &Target) -> Result<(), Failure> {
+    if let Place::Local(path) = source
+        && path.to_str().is_none()
+    {
+        let message = format!("{source} is not UTF-8, so workers could not be told of it");
+        return Err(Failure::usage(message).hint("reach it by another path, such as a symbolic link"));
+    }
+    if args.queue.is_none() && args.nats.is_given() {
+        return Err(Failure::usage("--nats-… is of no use without --queue")
+            .hint("name the server with --queue nats://HOST:PORT"));
+    }
+    for place in [source, &target.place] {
+        if place.to_string().contains(&format!("/{CATALOG_PREFIX}")) {
+            return Err(
+                Failure::usage(format!("{place} is a folder of a job, or lies in one"))
+                    .hint("choose another folder"),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a target that exists and is no folder.

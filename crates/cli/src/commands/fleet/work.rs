@@ -1,6 +1,6 @@
 //! `ropeway fleet work` and `resume`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use ropeway_copy::RuntimeClock;
 use ropeway_fleet::run::{Crew, Ended, Ends, EngineMover, WorkOptions};
 use ropeway_fleet::status::{Progress, Reader, Status};
 use ropeway_fleet::store::{Run, Store};
-use ropeway_fleet::workers::{Activity, Beat};
+use ropeway_fleet::workers::{Activity, Beat, LEASE_MAX};
 use ropeway_vfs::Clock;
 use serde_json::json;
 
 use super::budget::Limited;
 use super::place::{Target, opener, source_place};
 use super::scratch::Scratch;
-use super::{failure, no_job, queue, shown};
+use super::{failure, no_job, queue, show};
 use crate::args::FleetWorkArgs;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
@@ -26,7 +26,7 @@ use crate::servers::Servers;
 use crate::ui::format;
 
 /// Shortest and longest lease. A shorter one is over while a device flushes; a longer one is no use.
-const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(3_600));
+const LEASES: (Duration, Duration) = (Duration::from_secs(2), LEASE_MAX);
 
 /// Looks for tasks in the time of one lease.
 const POLLS_PER_LEASE: u32 = 30;
@@ -49,19 +49,16 @@ pub(super) fn run(args: &FleetWorkArgs, retries: bool) -> Result<u8, Failure> {
 async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<u8, Failure> {
     let mut signals = Signals::catch()?;
     let target = Target::find(&args.target)?;
-    let (run, store) = target.job(servers).await?;
+    let (run, store) = target.own_job(servers).await?;
     let what = format!("cannot work on {}", target.shown);
     let fail = |error| failure(&what, &error);
     let mut reader = Reader::default();
     let status = reader.status(&store).await.map_err(fail)?;
     let status = status.ok_or_else(|| no_job(&target.shown))?;
-    if retries && status.state == Progress::Complete && status.failed > 0 {
-        reader.retry(&store).await.map_err(fail)?;
-    }
-    let given = args
-        .source
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(&status.source));
+    let given = match &args.source {
+        Some(given) => given.clone(),
+        None => target.source_of_job(&status.source)?,
+    };
     let line = servers.apart(&args.share)?;
     let (crew, _scratch) = match begin(args, (&target, run, &given), (servers, &line)).await {
         Ok(begun) => begun,
@@ -71,6 +68,11 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
             return Err(failure);
         }
     };
+    if retries && status.state == Progress::Complete && status.failed > 0 {
+        // A worker that is refused must not open a job again that is complete.
+        crew.check_ends().await.map_err(fail)?;
+        reader.retry(&store, status.rounds).await.map_err(fail)?;
+    }
     let ended = until_done(&crew, &mut signals).await;
     line.log_off().await;
     let ended = ended.map_err(fail)?;
@@ -204,20 +206,16 @@ fn report(args: &FleetWorkArgs, crew: &Crew, store: &Store, status: &Status) -> 
         format::count(files),
         format::bytes(bytes),
     ));
+    show::notes(&status.losses)
+        .iter()
+        .for_each(|line| printer.line(line));
     let fields = json!({
-        "worker": store.worker().to_string(), "files": files, "bytes": bytes, "failed": status.failed, "sums": sums,
+        "worker": store.worker().to_string(), "files": files, "bytes": bytes, "failed": status.failed, "sums": sums, "losses": status.losses,
     });
     if let serde_json::Value::Object(fields) = fields {
         printer.object("fleet_worker", fields);
     }
     printer.done();
-    if status.failed > 0 {
-        let message = format!("{} files or folders failed", status.failed);
-        let hint = format!(
-            "`ropeway fleet status {0} --failures` lists them, `ropeway fleet resume {0}` tries them again",
-            status.target
-        );
-        printer.fail(&shown(Failure::new(code::SOME_FAILED, message).hint(hint)));
-    }
+    show::tell_failures(&mut printer, status);
     printer.finish()
 }
