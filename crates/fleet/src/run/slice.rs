@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
+use ropeway_copy::is_temporary;
 use ropeway_plan::names::{Collision, case_key};
 use ropeway_plan::{Decision, decide};
 use ropeway_vfs::{DirEntry, FileId, Kind, Metadata, MetadataChange, Name, RelPath};
@@ -43,6 +44,7 @@ impl Crew {
             let existing = self.look_up(group).await?;
             for (item, existing) in group.iter().zip(existing) {
                 let outcome = match existing {
+                    _ if is_temporary(&item.name) => Some(Outcome::listed(item, State::Skipped)),
                     Ok(existing) => {
                         self.compare(item, existing.as_ref(), (claim, &mut attributes))
                             .await?
