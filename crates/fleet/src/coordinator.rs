@@ -103,8 +103,9 @@ pub fn late_tasks(round: u32, sums: &Sums, failed: u64) -> Vec<Vec<Task>> {
     let task = |work| Task { round, work };
     let shards = |count: u64, each: u64| count.div_ceil(each).min(u64::from(u32::MAX)) as u32;
     let (joins, links) = (shards(sums.parts, PARTS_EACH), shards(sums.linked, LINKS_EACH));
-    // An empty source is far more often one that is not mounted than a wish.
-    let deletes = failed == 0 && sums.files > 0;
+    // An empty source is far more often one that is not mounted than a wish. What an interrupted copy left in the
+    // mount point is skipped.
+    let deletes = failed == 0 && sums.files > sums.skipped;
     let extra = if deletes { sums.extra } else { 0 };
     let deletions = shards(extra, DELETIONS_EACH);
     let folders = folder_shares(sums);
@@ -165,6 +166,21 @@ mod tests {
         assert_eq!((shares(0), shares(FOLDERS_EACH)), (0, 0));
         assert_eq!((shares(FOLDERS_EACH + 1), shares(250 * FOLDERS_EACH)), (2, 250));
         assert_eq!(shares(u64::MAX), SEGMENT_FOLDERS as u32);
+    }
+
+    #[test]
+    fn nothing_is_deleted_if_the_source_has_nothing_that_is_copied() {
+        let deletions = |files, skipped| {
+            let extra = 5;
+            let sums = Sums {
+                files,
+                skipped,
+                extra,
+                ..Sums::default()
+            };
+            late_tasks(0, &sums, 0)[2].len()
+        };
+        assert_eq!((deletions(0, 0), deletions(3, 3), deletions(3, 2)), (0, 0, 1));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub(crate) struct Records {
 
 impl Directory {
     /// Opens a directory for listing. `follow` lists the target of a reparse point.
-    pub(crate) async fn open(share: &Share, path: &Text, pattern: &str, follow: bool) -> Result<Self> {
+    pub(crate) async fn open(share: &Share, path: &Text, pattern: &Text, follow: bool) -> Result<Self> {
         Self::open_leased(share, path, pattern, follow, false).await
     }
 
@@ -111,12 +111,11 @@ impl Directory {
     pub(crate) async fn open_leased(
         share: &Share,
         path: &Text,
-        pattern: &str,
+        pattern: &Text,
         follow: bool,
         lease: bool,
     ) -> Result<Self> {
         check_path(path)?;
-        let pattern = Text::from(pattern);
         if pattern.units().len() > PATTERN_UNITS_MAX {
             return Err(Error::refused("list", NtStatus::OBJECT_NAME_INVALID));
         }
@@ -134,7 +133,7 @@ impl Directory {
             let limit = share.limits().transact_max;
             let durability = Durability::for_directory(share, &open)?;
             let build = |tree: &Tree| {
-                let list = |max: u32| ops::list(tree.id, FileId::RELATED, &pattern, false, max.min(limit));
+                let list = |max: u32| ops::list(tree.id, FileId::RELATED, pattern, false, max.min(limit));
                 vec![
                     durability.create(share, tree, path, &open),
                     list(FIRST_MAX),
@@ -144,7 +143,7 @@ impl Directory {
             match share.inner().run(Replay::Safe, 0, build).await {
                 Ok(completed) => match refusal_cause(&completed.replies) {
                     RefusalCause::Request => {
-                        let mut opened = Self::new(share, path, &pattern, &open, durability, &completed)?;
+                        let mut opened = Self::new(share, path, pattern, &open, durability, &completed)?;
                         opened.take_first(&completed.replies)?;
                         opened.request_next();
                         return Ok(opened);
@@ -162,7 +161,7 @@ impl Directory {
         }
         let handle = share.open_here(path, &open).await?;
         let session = handle.inner.opened().await?.session.number;
-        let mut directory = Self::of(handle, &pattern, session);
+        let mut directory = Self::of(handle, pattern, session);
         // The first batch shows whether the server refused the compound or the listing.
         if let Some(records) = directory.await_batch().await? {
             directory.ready.push_back(records);

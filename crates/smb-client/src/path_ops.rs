@@ -50,7 +50,10 @@ impl Share {
     /// The directory cannot be opened or listed. If no name matches, the list is empty.
     pub async fn list(&self, path: &Text, pattern: &str) -> Result<Directory> {
         routed!(self, path, |share, path| Directory::open(
-            share, path, pattern, true
+            share,
+            path,
+            &Text::from(pattern),
+            true
         )
         .await)
     }
@@ -60,13 +63,17 @@ impl Share {
     /// links without it.
     pub(crate) async fn list_leased(&self, path: &Text, follow: bool, lease: bool) -> Result<Directory> {
         routed!(self, path, |share, path| Directory::open_leased(
-            share, path, "*", follow, lease
+            share,
+            path,
+            &Text::from("*"),
+            follow,
+            lease
         )
         .await)
     }
 
     /// Lists the names that match a pattern, without following a link.
-    pub(crate) async fn list_matching(&self, path: &Text, pattern: &str) -> Result<Directory> {
+    pub(crate) async fn list_matching(&self, path: &Text, pattern: &Text) -> Result<Directory> {
         routed!(self, path, |share, path| Directory::open(
             share, path, pattern, false
         )

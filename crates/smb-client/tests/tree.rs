@@ -14,8 +14,8 @@ use ropeway_local::{LocalOptions, LocalTree};
 use ropeway_peers::{Share, Smbd, or_skip};
 use ropeway_smb_client::{Client, ClientOptions, Endpoint, Login, SmbTree, SmbTreeOptions};
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, File, MetadataChange, OpenOptions, RelPath, Timestamp, Tree, Xattr,
-    contract,
+    CacheMode, Create, Error, ErrorKind, File, MetadataChange, Name, OpenOptions, RelPath, Timestamp, Tree,
+    Xattr, contract,
 };
 
 async fn connect(smbd: &Smbd) -> Client {
@@ -100,6 +100,24 @@ async fn a_file_opened_alone_has_no_other_writer() {
         "others may read"
     );
     drop(alone);
+}
+
+/// The server was asked for another name if the name was not UTF-8.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_any_bytes_are_found_by_their_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Smbd::builder().user("alice", "secret");
+    let smbd = or_skip!(builder.share(Share::new("data", folder.path())).start());
+    let tree = tree(&connect(&smbd).await, "data", "").await;
+    for name in [&b"bad\xff"[..], b"caf\xe9", "caf\u{e9}".as_bytes(), b"plain"] {
+        let name = Name::new(name).unwrap();
+        let made = tree.make_dir(&RelPath::root().join(&name), 0o755).await;
+        made.unwrap();
+        let found = tree.names_with_prefix(&RelPath::root(), name.as_bytes()).await;
+        assert_eq!(found.unwrap(), [name]);
+    }
+    let found = tree.names_with_prefix(&RelPath::root(), b"caf\xc3").await;
+    assert_eq!(found.unwrap(), [Name::new("caf\u{e9}".as_bytes()).unwrap()]);
 }
 
 /// What was removed needs no flush, and cannot be opened for one while another client still has it open.

@@ -54,12 +54,12 @@ pub(crate) type Batch = Vec<(Text, Entry)>;
 impl Listing {
     /// Prepares the listing of a folder (with a backslash at its end unless it is the top) and a
     /// pattern.
-    pub(crate) fn new(share: &Share, folder: &Text, pattern: &str) -> Self {
+    pub(crate) fn new(share: &Share, folder: &Text, pattern: &Text) -> Self {
         let mut units = folder.units().to_vec();
         if !units.is_empty() {
             units.push(u16::from(b'\\'));
         }
-        units.extend(pattern.encode_utf16());
+        units.extend_from_slice(pattern.units());
         Self {
             share: share.clone(),
             pattern: Text::from_units(units),

@@ -363,8 +363,33 @@ impl Crew {
         Ok(())
     }
 
-    /// Returns why a folder must not be removed: something in it is not of the target, or cannot be looked at.
+    /// Returns why a folder must not be removed: something in it is not of the target, or cannot be looked at. If it
+    /// may be removed, its owner may list it afterwards, and all folders in it.
     async fn holds_other(&self, folder: &RelPath, found: &Metadata) -> Result<Option<String>> {
+        let mut opened = Vec::new();
+        let reason = self.look_inside(folder, found, &mut opened).await;
+        if !matches!(reason, Ok(None)) {
+            // The deepest first: the others may be in its way.
+            for (path, mode) in opened.into_iter().rev() {
+                let change = MetadataChange {
+                    mode: Some(mode),
+                    ..MetadataChange::default()
+                };
+                if let Err(error) = self.ends.target.set_metadata(&path, &change).await {
+                    tracing::warn!(%error, "a folder that stays keeps the permissions for its removal");
+                }
+            }
+        }
+        reason
+    }
+
+    /// The same; appends the folders that had to be opened for it to `opened`, with their permissions before.
+    async fn look_inside(
+        &self,
+        folder: &RelPath,
+        found: &Metadata,
+        opened: &mut Vec<(RelPath, u32)>,
+    ) -> Result<Option<String>> {
         let target = &self.ends.target;
         let top = target
             .metadata(&self.ends.target_root)
@@ -383,7 +408,16 @@ impl Crew {
             if self.ends.is_source(&path, &metadata).await? {
                 return Ok(Some(format!("{path} is the source")));
             }
-            match self.folders_in(&path).await {
+            let mut inside = self.folders_in(&path).await;
+            if let (Err(error), Some(mode)) = (&inside, metadata.mode)
+                && error.kind == ErrorKind::PermissionDenied
+                && mode & OWNER_ALL != OWNER_ALL
+            {
+                opened.push((path.clone(), mode));
+                self.open_folder(&path, &metadata).await;
+                inside = self.folders_in(&path).await;
+            }
+            match inside {
                 Ok(Ok(inside)) => folders.extend(inside),
                 Ok(Err(reason)) => return Ok(Some(reason)),
                 Err(error) if is_of_node(error.kind) => return Ok(Some(error.to_string())),
@@ -457,3 +491,7 @@ fn all_gone(folder: &RelPath) -> String {
 fn owner_of(path: &RelPath, shards: u32) -> u32 {
     shard_of(blake3::hash(path.as_bytes()).as_bytes(), shards)
 }
+
+#[cfg(test)]
+#[path = "delete_tests.rs"]
+mod tests;

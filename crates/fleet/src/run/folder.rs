@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use ropeway_copy::is_temporary;
 use ropeway_plan::names::Collision;
-use ropeway_vfs::{DirEntry, EndError, ErrorKind, Metadata, Name, RelPath};
+use ropeway_vfs::{DirEntry, EndError, ErrorKind, Kind, Metadata, Name, RelPath, Timestamp};
 
 use super::delete::Known;
 use super::{Crew, is_of_node};
@@ -159,10 +159,15 @@ impl Crew {
                 {
                     self.note_known(known, &name, &key);
                 }
-                if is_catalog || is_temporary(&name) || !range.contains(&key) {
+                if is_catalog || !range.contains(&key) {
                     continue;
                 }
                 match metadata {
+                    // Whatever it is, it is counted as skipped with its slice: by the one task that comes to it.
+                    _ if is_temporary(&name) => {
+                        let metadata = Metadata::bare(Kind::File, 0, Timestamp(0));
+                        collector.push(Entry { key, name, metadata });
+                    }
                     Ok(metadata) => collector.push(Entry { key, name, metadata }),
                     // Also one that is not there any more: the source may be away for a moment.
                     Err(error) if is_of_node(error.kind) => {
@@ -191,12 +196,16 @@ impl Crew {
     /// others are in the same range, since ranges are made of keys.
     fn without_collisions(&self, worker: &mut Worker, path: &RelPath, entries: Vec<Entry>) -> Vec<Entry> {
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+        let mut last: Option<Name> = None;
         for entry in entries {
-            match kept.last() {
-                Some(last) if last.key == entry.key => {
-                    worker.note_failed(path.join(&entry.name), Collision::Case.to_string());
-                }
-                _ => kept.push(entry),
+            // It is not copied, so it is in nobody's way.
+            if is_temporary(&entry.name) {
+                kept.push(entry);
+            } else if last.as_ref() == Some(&entry.key) {
+                worker.note_failed(path.join(&entry.name), Collision::Case.to_string());
+            } else {
+                last = Some(entry.key.clone());
+                kept.push(entry);
             }
         }
         kept
@@ -225,3 +234,7 @@ impl Crew {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "folder_tests.rs"]
+mod tests;

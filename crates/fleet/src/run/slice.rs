@@ -1,9 +1,12 @@
 //! Copies one slice: compares with the target, and copies what differs into the stage.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
+use ropeway_copy::is_temporary;
+use ropeway_plan::names::{Collision, case_key};
 use ropeway_plan::{Decision, decide};
-use ropeway_vfs::{Kind, Metadata, MetadataChange, Name, RelPath};
+use ropeway_vfs::{DirEntry, FileId, Kind, Metadata, MetadataChange, Name, RelPath};
 
 use super::mover::{Move, Moved};
 use super::takeover::staged;
@@ -13,6 +16,9 @@ use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::worker::{Item, Outcome};
 
+/// Entries that are asked for at once.
+const CHUNK: usize = 1_024;
+
 /// Operations on the target at once.
 pub(super) const AT_ONCE: usize = 16;
 
@@ -20,6 +26,9 @@ pub(super) const AT_ONCE: usize = 16;
 /// of what has its name already are set there, so no folder that is gone keeps a late worker from
 /// it: after a pause it sets those of so many nodes at most.
 pub(super) const ATTRIBUTES_EACH: usize = 16;
+
+/// An item, its name on the target, and what stands there.
+type Standing<'a> = (&'a Item, &'a Name, &'a Metadata);
 
 impl Crew {
     /// Carries out the step of a copy. Returns what became of each item.
@@ -35,6 +44,7 @@ impl Crew {
             let existing = self.look_up(group).await?;
             for (item, existing) in group.iter().zip(existing) {
                 let outcome = match existing {
+                    _ if is_temporary(&item.name) => Some(Outcome::listed(item, State::Skipped)),
                     Ok(existing) => {
                         self.compare(item, existing.as_ref(), (claim, &mut attributes))
                             .await?
@@ -138,16 +148,18 @@ impl Crew {
             .lookup(&folder, &names)
             .await
             .map_err(Error::target)?;
+        let items = (group.iter().zip(&mapped)).filter_map(|(item, mapped)| mapped.is_ok().then_some(item));
+        let standing = (items.zip(&names).zip(&found))
+            .filter_map(|((item, name), found)| Some((item, name, found.as_ref().ok()?.as_ref()?)));
+        let others = self.of_others(&folder, standing.collect()).await?;
         let mut found = names.into_iter().zip(found);
         let mut results = Vec::with_capacity(group.len());
         for mapped in mapped {
             results.push(match mapped.map(|_| found.next()) {
                 Err(reason) => Err(reason),
-                Ok(Some((name, Ok(Some(existing))))) => match self.is_same_name(&folder, &name).await? {
-                    true => Ok(Some(existing)),
-                    false => Err(ropeway_plan::names::Collision::Case.to_string()),
-                },
-                Ok(Some((_, Ok(None))) | None) => Ok(None),
+                Ok(Some((name, _))) if others.contains(&name) => Err(Collision::Case.to_string()),
+                Ok(Some((_, Ok(found)))) => Ok(found),
+                Ok(None) => Ok(None),
                 Ok(Some((_, Err(error)))) if is_of_node(error.kind) => Err(error.to_string()),
                 Ok(Some((_, Err(error)))) => return Err(Error::target(error)),
             });
@@ -155,14 +167,74 @@ impl Crew {
         Ok(results)
     }
 
-    /// Whether an existing node has exactly this name. On a target that ignores case, another
-    /// worker may have made it from another file of the source.
-    async fn is_same_name(&self, folder: &RelPath, name: &Name) -> Result<bool> {
-        let target = &self.ends.target;
-        if target.capabilities().case_sensitive {
-            return Ok(true);
+    /// Returns those of some names of one folder under which the target shows a node that stands there for another
+    /// name of the source. Names that differ in case as far as [`case_key`] knows are no such names: only one of
+    /// them is copied, so it is the same file, whose name changed in case since an earlier job. But a target may take
+    /// more names for one than that, also a short name for a long one.
+    async fn of_others(&self, folder: &RelPath, standing: Vec<Standing<'_>>) -> Result<HashSet<Name>> {
+        let mut others = HashSet::new();
+        if self.ends.target.capabilities().case_sensitive {
+            return Ok(others);
         }
-        let found = target.names_with_prefix(folder, name.as_bytes()).await;
+        let mut odd: HashMap<Name, Standing<'_>> = HashMap::new();
+        for (item, name, found) in standing {
+            if !self.is_exactly(folder, name).await? {
+                odd.insert(case_key(name), (item, name, found));
+            }
+        }
+        let shown = match odd.is_empty() {
+            true => return Ok(others),
+            false => self.shown_as(folder, &mut odd).await?,
+        };
+        for (key, (item, name, _)) in odd {
+            let is_other = match shown.get(&key) {
+                Some(shown) => match self.ends.source.metadata(&item.folder.join(shown)).await {
+                    // A source that ignores case may find the same file.
+                    Ok(other) => other.id.is_none() || other.id != item.metadata.id,
+                    Err(error) if error.kind.is_absence() => false,
+                    Err(error) if is_of_node(error.kind) => true,
+                    Err(error) => return Err(Error::source(error)),
+                },
+                // It is not known what stands there.
+                None => true,
+            };
+            if is_other {
+                others.insert(name.clone());
+            }
+        }
+        Ok(others)
+    }
+
+    /// Finds the names under which the target lists nodes that it shows under others, by number. `odd` are the names
+    /// asked for, by their keys; those that differ from a listed one in case only are taken out.
+    async fn shown_as(
+        &self,
+        folder: &RelPath,
+        odd: &mut HashMap<Name, Standing<'_>>,
+    ) -> Result<HashMap<Name, Name>> {
+        let numbers: HashMap<FileId, Name> = (odd.iter())
+            .filter_map(|(key, (_, _, found))| found.id.map(|id| (id, key.clone())))
+            .collect();
+        let mut shown = HashMap::new();
+        let mut listing = self.ends.target.list(folder).await.map_err(Error::target)?;
+        loop {
+            let entries = listing.next(CHUNK).await.map_err(Error::target)?;
+            if entries.is_empty() || odd.is_empty() {
+                return Ok(shown);
+            }
+            for DirEntry { name, metadata } in entries {
+                odd.remove(&case_key(&name));
+                let id = metadata.ok().and_then(|metadata| metadata.id);
+                if let Some(key) = id.and_then(|id| numbers.get(&id)) {
+                    shown.insert(key.clone(), name);
+                }
+            }
+        }
+    }
+
+    /// Whether the target lists a node under exactly this name.
+    async fn is_exactly(&self, folder: &RelPath, name: &Name) -> Result<bool> {
+        let found = self.ends.target.names_with_prefix(folder, name.as_bytes()).await;
         Ok(found.map_err(Error::target)?.contains(name))
     }
 
@@ -255,3 +327,7 @@ impl Crew {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "slice_tests.rs"]
+mod tests;

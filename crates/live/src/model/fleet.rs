@@ -41,7 +41,7 @@ pub struct Fleet {
     pub copied_bytes: u64,
     /// Nodes that failed in the last round.
     pub failed: u64,
-    /// Devices, sockets and the like.
+    /// Devices, sockets, temporary names of Ropeway and the like.
     pub skipped: u64,
     /// What only the target had.
     pub extra: u64,

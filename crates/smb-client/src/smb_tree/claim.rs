@@ -131,7 +131,7 @@ impl Inner {
     /// Returns the names in a folder that start with `prefix`. The server filters them.
     pub(super) async fn names_with_prefix(&self, dir: &RelPath, prefix: &[u8]) -> Result<Vec<Name>> {
         let text = self.base.text(Op::List, dir)?;
-        let pattern = format!("{}*", String::from_utf8_lossy(prefix));
+        let pattern = paths::pattern_of(prefix);
         let listed = self.share.list_matching(&text, &pattern).await;
         let mut directory = self.map_error(Op::List, dir, listed).await?;
         let mut found = Vec::new();

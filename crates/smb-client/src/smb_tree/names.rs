@@ -426,7 +426,7 @@ impl Inner {
         // Refuses patterns.
         self.base.text(Op::List, &dir.join(name))?;
         let pattern = super::paths::wire_name(name);
-        let listed = self.share.list_matching(&text, &pattern.to_string_lossy()).await;
+        let listed = self.share.list_matching(&text, &pattern).await;
         let mut listing = self.map_error(Op::List, dir, listed).await?;
         let mut names = Vec::new();
         while let Some(records) = self.map_error(Op::List, dir, listing.next().await).await? {

@@ -152,6 +152,45 @@ pub fn wire_name(name: &Name) -> Text {
     names::to_wire(name.as_bytes(), NameMapping::None)
 }
 
+/// Returns a pattern that matches at least the names that begin with `prefix`. It ends before what looks different
+/// on the wire depending on the bytes that follow, and before what has another meaning in patterns.
+pub fn pattern_of(prefix: &[u8]) -> Text {
+    let mut stem = names::to_wire(settled(prefix), NameMapping::None)
+        .units()
+        .to_vec();
+    let is_special = |unit: &u16| char::from_u32(u32::from(*unit)).is_some_and(|c| SPECIAL.contains(c));
+    stem.truncate(stem.iter().position(is_special).unwrap_or(stem.len()));
+    stem.push(u16::from(b'*'));
+    Text::from_units(stem)
+}
+
+/// Characters of patterns and paths ([MS-FSA] 2.1.4.4), which few shares take in names.
+const SPECIAL: &str = "*?<>\"\\/:";
+
+/// Returns the begin of a name that has the same form on the wire whatever follows it.
+fn settled(mut bytes: &[u8]) -> &[u8] {
+    // A character that is cut off, or the first of a pair of surrogates, which are raw bytes together.
+    let may_go_on = |at: &usize| {
+        matches!(
+            &bytes[*at..],
+            [0xED, 0xA0..=0xAF, _, ..]
+                | [0xC2..=0xF4]
+                | [0xE0..=0xF4, 0x80..=0xBF]
+                | [0xF0..=0xF4, 0x80..=0xBF, 0x80..=0xBF]
+        )
+    };
+    let mut last = bytes.len().saturating_sub(PAIR - 1)..bytes.len();
+    bytes = &bytes[..last.find(may_go_on).unwrap_or(bytes.len())];
+    // How escapes are read depends on those behind them (`names`).
+    while let [before @ .., 0xEE, 0xBE | 0xBF, 0x80..=0xBF] = bytes {
+        bytes = before;
+    }
+    bytes
+}
+
+/// Bytes of a pair of surrogates.
+const PAIR: usize = 6;
+
 /// Converts a server's path below a folder.
 pub(crate) fn path_of(text: &Text) -> Option<RelPath> {
     let mut path = RelPath::root();
@@ -265,7 +304,56 @@ mod tests {
         }
     }
 
+    /// Pieces of names that look different on the wire, depending on what follows.
+    const PIECES: &[&[u8]] = &[
+        b"a",
+        b"bad\xff",
+        "\u{e4}".as_bytes(),
+        "\u{1f600}".as_bytes(),
+        "\u{efe9}".as_bytes(),
+        "\u{ef80}".as_bytes(),
+        b"\xc3",
+        b"\xa4",
+        b"\xed\xa0\xbd",
+        b"\xed\xb8\x80",
+        b"\xe9",
+        b"\xf0",
+        b"*",
+        b"\\",
+    ];
+
+    /// Names that are not UTF-8 were not found again.
+    #[test]
+    fn patterns_hold_raw_bytes_as_names_do() {
+        for (prefix, pattern) in [
+            (&b"plain"[..], "plain*"),
+            (b"", "*"),
+            (b"bad\xff", "bad\u{efff}*"),
+            (b"caf\xe9s", "caf\u{efe9}s*"),
+            // Another character may begin here.
+            (b"caf\xe9", "caf*"),
+            ("caf\u{e9}".as_bytes(), "caf\u{e9}*"),
+            (b"a\\b", "a*"),
+        ] {
+            assert_eq!(pattern_of(prefix), Text::from(pattern), "{prefix:?}");
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn patterns_match_all_names_that_begin_so(
+            pieces in proptest::collection::vec(proptest::sample::select(PIECES), 1..8),
+            at: proptest::sample::Index,
+        ) {
+            let name = pieces.concat();
+            let pattern = pattern_of(&name[..at.index(name.len() + 1)]);
+            let (star, stem) = pattern.units().split_last().unwrap();
+            proptest::prop_assert_eq!(*star, u16::from(b'*'));
+            let wire = names::to_wire(&name, NameMapping::None);
+            proptest::prop_assert!(wire.units().starts_with(stem), "{:?} {:?}", wire, pattern);
+            proptest::prop_assert!(!stem.contains(&BACKSLASH));
+        }
+
         #[test]
         fn every_invalid_name_can_be_shown(units in proptest::collection::vec(proptest::prelude::any::<u16>(), 0..600)) {
             let text = Text::from_units(units);

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ropeway_smb_client::common::{basic, id, kind, name_of, shown_name, tree_error, with_message};
+use ropeway_smb_client::common::{
+    basic, id, kind, name_of, pattern_of, shown_name, tree_error, with_message,
+};
 use ropeway_smb_client::{FileAttributes, Text};
 use ropeway_smb_wire::fsctl::reparse::ReparseTag;
 use ropeway_smb_wire::info::FileBasicInformation;
@@ -30,7 +32,7 @@ impl Smb1Listing {
         let mut listing = Smb1Listing {
             tree: Arc::clone(tree),
             dir: dir.clone(),
-            listing: Listing::new(&tree.share, &text, "*"),
+            listing: Listing::new(&tree.share, &text, &Text::from("*")),
             ready: VecDeque::new(),
             is_ended: false,
             dots: (None, None),
@@ -138,7 +140,7 @@ impl Inner {
     /// Returns the names in a folder that start with `prefix`. The server filters them.
     pub(super) async fn names_with_prefix(&self, dir: &RelPath, prefix: &[u8]) -> Result<Vec<Name>> {
         let text = self.base.text(Op::List, dir)?;
-        let pattern = format!("{}*", String::from_utf8_lossy(prefix));
+        let pattern = pattern_of(prefix);
         let mut listing = Listing::new(&self.share, &text, &pattern);
         let mut found = Vec::new();
         loop {

@@ -156,7 +156,9 @@ fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
     }
     if fleet.skipped > 0 {
         let skipped = format::count(fleet.skipped);
-        lines.push(format!("skipped  {skipped} devices, sockets or the like"));
+        lines.push(format!(
+            "skipped  {skipped} devices, sockets, temporary names of Ropeway or the like"
+        ));
     }
     if fleet.extra > 0 {
         lines.push(format!("deleted  {}", format::count(fleet.deleted)));

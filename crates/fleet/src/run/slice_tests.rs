@@ -1,0 +1,88 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ropeway_vfs::clock::simulate;
+use ropeway_vfs::{Capabilities, MemoryTree, RelPath, Tree};
+
+use crate::job::JobFile;
+use crate::run::late::tests::{CATALOG, World, path};
+use crate::run::{Ended, WorkOptions};
+use crate::status::Reader;
+use crate::store::Store;
+use crate::workers::WorkerId;
+
+/// A world whose target ignores case.
+fn world() -> World {
+    let ignores_case = Capabilities {
+        case_sensitive: false,
+        ..MemoryTree::new().capabilities().clone()
+    };
+    let world = World {
+        target: Arc::new(MemoryTree::new().with_capabilities(ignores_case)),
+        ..World::new()
+    };
+    simulate(&world.clock, world.target.make_dir(&path("t"), 0o700)).unwrap();
+    world
+}
+
+/// Runs a job, and removes its catalog. Returns what failed.
+fn failures(world: &World) -> BTreeMap<RelPath, String> {
+    let target: Arc<dyn Tree> = Arc::clone(&world.target) as _;
+    let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
+    let source = Arc::clone(&world.source) as _;
+    let crew = world.crew_with(Arc::clone(&store), source, target, WorkOptions::default());
+    simulate(&world.clock, async {
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        store.create(&job).await.unwrap();
+        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+        let failures = Reader::default().failures(&store).await.unwrap();
+        store.remove().await.unwrap();
+        failures
+    })
+}
+
+/// Renames a file of the source, changes it, and runs a further job.
+fn after_rename(world: &World, from: &str, to: &str) -> BTreeMap<RelPath, String> {
+    simulate(&world.clock, world.source.remove_file(&path(from))).unwrap();
+    world.source.insert_file(&path(to), b"a longer one").unwrap();
+    failures(world)
+}
+
+/// It failed in every job: the target has it in the old case. The second pair is not one by
+/// [`ropeway_plan::names::case_key`], but by the target.
+#[test]
+fn a_file_whose_name_changed_in_case_only_is_copied() {
+    for (old, new) in [("d/readme", "d/README"), ("d/ας", "d/ΑΣ")] {
+        let world = world();
+        simulate(&world.clock, world.source.make_dir(&path("d"), 0o755)).unwrap();
+        world.source.insert_file(&path(old), b"old").unwrap();
+        assert_eq!(failures(&world), BTreeMap::new());
+        assert_eq!(after_rename(&world, old, new), BTreeMap::new(), "{new}");
+        let copy = world.target.content(&path(&format!("t/{new}"))).unwrap();
+        assert_eq!(copy, b"a longer one", "{new}");
+        assert_eq!(failures(&world), BTreeMap::new(), "{new}");
+    }
+}
+
+/// One would silently replace the other.
+#[test]
+fn a_file_does_not_replace_another_one_of_the_source() {
+    for (old, new, refused) in [("readme", "README", "readme"), ("ας", "ΑΣ", "ΑΣ")] {
+        let world = world();
+        world.source.insert_file(&path(old), b"old").unwrap();
+        assert_eq!(failures(&world), BTreeMap::new());
+        world.source.insert_file(&path(new), b"the new one").unwrap();
+        for _ in 0..2 {
+            let failed = failures(&world);
+            let paths: Vec<&RelPath> = failed.keys().collect();
+            assert_eq!(paths, [&path(refused)], "{failed:?}");
+            assert!(
+                failed[&path(refused)].contains("differs only in case"),
+                "{failed:?}"
+            );
+            let copy = world.target.content(&path(&format!("t/{old}"))).unwrap();
+            let kept: &[u8] = if refused == new { b"old" } else { b"the new one" };
+            assert_eq!(copy, kept, "{new}");
+        }
+    }
+}
