@@ -81,6 +81,9 @@ struct Served {
     epochs: Epochs,
 }
 
+/// Times that a worker makes stream and bucket again when it starts. A guess: one is enough for one that was removed.
+const MAKE_TRIES: u32 = 2;
+
 /// What a worker makes of a message.
 enum Judged {
     /// It has this claim of the task.
@@ -184,7 +187,17 @@ impl NatsQueue {
         };
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER);
-        let served = wanted.make(&context).await?;
+        let mut tries = 0;
+        let served = loop {
+            match wanted.make(&context).await {
+                // Another worker may have found the job complete meanwhile, and removed what this one has just seen.
+                Err(Error::Queue(reason)) if tries < MAKE_TRIES => {
+                    tries += 1;
+                    tracing::debug!(reason, "stream and bucket are made again");
+                }
+                made => break made?,
+            }
+        };
         Ok(Self {
             client,
             context,
