@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropeway_block::Pool;
 use ropeway_vfs::{
-    CacheMode, Create, Error, ErrorKind, Name, Op, OpenOptions, RelPath, Result, Timestamp, Tree,
+    CacheMode, Create, Error, ErrorKind, MetadataChange, Name, Op, OpenOptions, RelPath, Result, Timestamp,
+    Tree,
 };
 
 /// Begin of the name of a catalog folder.
@@ -191,23 +192,43 @@ impl Files {
         self.remove_folder_at(path.clone(), DEPTH_MAX).await
     }
 
+    async fn remove_inside(&self, path: &RelPath, depth: usize) -> Result<()> {
+        for name in self.names(path, b"").await? {
+            let inside = path.join(&name);
+            match self.tree.remove_file(&inside).await {
+                Err(error) if error.kind.is_absence() => {}
+                Err(error) if error.kind == ErrorKind::IsADirectory && depth > 0 => {
+                    // What is mounted here is not ours.
+                    if self.tree.metadata(&inside).await?.is_mount_root {
+                        return Err(Error::new(Op::Remove, &inside, ErrorKind::Busy));
+                    }
+                    self.remove_folder_at(inside, depth - 1).await?;
+                }
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
     fn remove_folder_at(&self, path: RelPath, depth: usize) -> ropeway_vfs::Pending<'_, Result<()>> {
         Box::pin(async move {
-            let mut tries = 0;
+            let (mut tries, mut is_opened) = (0, false);
             loop {
-                for name in self.names(&path, b"").await? {
-                    let inside = path.join(&name);
-                    match self.tree.remove_file(&inside).await {
-                        Err(error) if error.kind.is_absence() => {}
-                        Err(error) if error.kind == ErrorKind::IsADirectory && depth > 0 => {
-                            // What is mounted here is not ours.
-                            if self.tree.metadata(&inside).await?.is_mount_root {
-                                return Err(Error::new(Op::Remove, &inside, ErrorKind::Busy));
-                            }
-                            self.remove_folder_at(inside, depth - 1).await?;
+                match self.remove_inside(&path, depth).await {
+                    // A copy of a folder of the source, with its permissions.
+                    Err(error) if error.kind == ErrorKind::PermissionDenied && !is_opened => {
+                        is_opened = true;
+                        let change = MetadataChange {
+                            mode: Some(0o700),
+                            ..MetadataChange::default()
+                        };
+                        match self.tree.set_metadata(&path, &change).await {
+                            Err(error) if error.kind.is_absence() => return Ok(()),
+                            set => drop(set?),
                         }
-                        result => result?,
+                        continue;
                     }
+                    result => result?,
                 }
                 match self.tree.remove_dir(&path).await {
                     Err(error) if error.kind.is_absence() => return Ok(()),

@@ -27,7 +27,7 @@ pub struct Folders {
     /// Only folders before this place are wanted: deeper ones are done. The order is that of
     /// [`place`].
     end: Option<(usize, RelPath)>,
-    /// With the first round in which each was listed.
+    /// With the last round in which each was listed.
     held: BTreeMap<(usize, RelPath), u32>,
     overflow: bool,
 }
@@ -60,15 +60,15 @@ impl Folders {
         if self.end.as_ref().is_some_and(|end| place >= *end) {
             return;
         }
-        let first = self.held.entry(place).or_insert(listed);
-        *first = listed.min(*first);
+        let last = self.held.entry(place).or_insert(listed);
+        *last = listed.max(*last);
         if self.held.len() > self.held_max {
             self.overflow = true;
             self.held.pop_first();
         }
     }
 
-    /// Ends a pass: returns the folders to handle now, the deepest first, with the first round in which each was listed,
+    /// Ends a pass: returns the folders to handle now, the deepest first, with the last round in which each was listed,
     /// and whether another pass is needed.
     pub fn take(&mut self) -> (Vec<(RelPath, u32)>, bool) {
         let again = std::mem::take(&mut self.overflow);
@@ -92,7 +92,7 @@ pub fn owner_of(id: FileId, shards: u32) -> u32 {
 pub struct Groups {
     shard: u32,
     shards: u32,
-    /// The names of each number, with the first round in which each was listed.
+    /// The names of each number, with the last round in which each was listed.
     groups: BTreeMap<u64, BTreeMap<RelPath, u32>>,
     count: usize,
 }
@@ -117,7 +117,7 @@ impl Groups {
                     place.insert(listed);
                     self.count += 1;
                 }
-                Entry::Occupied(mut place) => *place.get_mut() = listed.min(*place.get()),
+                Entry::Occupied(mut place) => *place.get_mut() = listed.max(*place.get()),
             }
         }
     }
@@ -128,7 +128,7 @@ impl Groups {
         self.count >= NAMES_MAX
     }
 
-    /// Returns the names of each number, sorted, with the first round in which each was listed: those of one file, or of
+    /// Returns the names of each number, sorted, with the last round in which each was listed: those of one file, or of
     /// a few on different devices.
     pub fn finish(self) -> impl Iterator<Item = Vec<(RelPath, u32)>> {
         self.groups.into_values().map(|paths| paths.into_iter().collect())
@@ -180,7 +180,7 @@ mod tests {
             }
             let found: Vec<_> = groups.finish().collect();
             assert!(found.iter().all(|names| names.len() == 2 && names[0] < names[1]));
-            assert!(found.iter().all(|names| (names[0].1, names[1].1) == (1, 0)));
+            assert!(found.iter().all(|names| (names[0].1, names[1].1) == (2, 0)));
             sizes.push(found.len());
         }
         assert_eq!(sizes.iter().sum::<usize>(), 100);

@@ -210,7 +210,7 @@ impl Reader {
             tasks_open: open.len() as u64,
             tasks_claimed: claimed as u64,
             sums: *self.replay.sums(),
-            losses: self.replay.losses().clone(),
+            losses: self.replay.losses(),
             expected: job.expected,
             rates: Rates::default(),
             eta: None,

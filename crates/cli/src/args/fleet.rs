@@ -136,6 +136,11 @@ pub(crate) struct FleetWorkArgs {
     /// overwrite anything. All workers of a job should have the same.
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) lease: Option<Duration>,
+    /// NATS server of the job (default: as `submit` was told)
+    ///
+    /// With a login and a DST on a share it must be given: others may have written the job.
+    #[arg(long, value_name = "URL", value_parser = values::nats_servers)]
+    pub(crate) queue: Option<String>,
     /// Login to the NATS server.
     #[command(flatten)]
     pub(crate) nats: NatsArgs,

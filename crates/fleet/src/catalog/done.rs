@@ -17,7 +17,7 @@ pub struct Sums {
     pub copied_bytes: u64,
     /// Files that failed, and folders that could not be listed.
     pub failed: u64,
-    /// Nodes left out on purpose.
+    /// Nodes left out on purpose: devices, sockets, and what has a temporary name of Ropeway.
     pub skipped: u64,
     /// Folders.
     pub folders: u64,
@@ -106,6 +106,8 @@ pub struct Done {
     pub epoch: u32,
     /// Attributes that the target could not keep. After a kill some may be counted twice.
     pub losses: Losses,
+    /// Whether each round does all of this again, so that only the losses of the last one count.
+    pub again: bool,
 }
 
 /// Bytes of the checksum at the end: the first of a BLAKE3 hash of the rest.
@@ -130,6 +132,7 @@ impl Done {
         put_number(&mut out, self.segments);
         put_number(&mut out, u64::from(self.epoch));
         self.losses.put(&mut out);
+        out.push(u8::from(self.again));
         let checksum = checksum(&out);
         out.extend_from_slice(&checksum);
         out
@@ -155,6 +158,7 @@ impl Done {
         let segments = reader.number()?;
         let epoch = u32::try_from(reader.number()?).ok()?;
         let losses = Losses::get(&mut reader)?;
+        let again = reader.byte()? != 0;
         reader.end()?;
         Some(Self {
             round,
@@ -163,6 +167,7 @@ impl Done {
             segments,
             epoch,
             losses,
+            again,
         })
     }
 }
@@ -188,6 +193,7 @@ mod tests {
             segments: 5,
             epoch: 2,
             losses: Losses([(Loss::Acl, 3)].into()),
+            again: true,
         };
         let bytes = done.encode();
         assert_eq!(Done::decode(&bytes), Some(done.clone()));

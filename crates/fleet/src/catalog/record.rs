@@ -16,7 +16,7 @@ pub enum State {
     },
     /// It was equal on the target already.
     Equal,
-    /// It was left out on purpose, like a socket.
+    /// It was left out on purpose: a device, a socket, or what has a temporary name of Ropeway.
     Skipped,
     /// It failed, with the reason. It is tried again by `resume`.
     Failed(String),

@@ -22,6 +22,8 @@ pub struct Replay {
     given: HashSet<TaskId>,
     sums: Sums,
     losses: Losses,
+    /// Of what each round does again: the round, and its losses.
+    last_losses: (u32, Losses),
     /// What failed in each round, and what could not be removed. A resume tries all of it again, in the next
     /// round.
     failed: BTreeMap<u32, (u64, u64)>,
@@ -52,7 +54,17 @@ impl Replay {
         let open = done.given.iter().filter(|given| !self.done.contains_key(given));
         self.given.extend(open);
         self.sums.add(&done.sums);
-        self.losses.add(&done.losses);
+        match done.again {
+            false => self.losses.add(&done.losses),
+            true => {
+                if done.round > self.last_losses.0 {
+                    self.last_losses = (done.round, Losses::default());
+                }
+                if done.round == self.last_losses.0 {
+                    self.last_losses.1.add(&done.losses);
+                }
+            }
+        }
         let (failed, kept) = self.failed.entry(done.round).or_default();
         *failed += done.sums.failed;
         *kept += done.sums.kept;
@@ -77,8 +89,10 @@ impl Replay {
     }
 
     /// Returns what the target could not keep, over all tasks that are done.
-    pub fn losses(&self) -> &Losses {
-        &self.losses
+    pub fn losses(&self) -> Losses {
+        let mut losses = self.losses.clone();
+        losses.add(&self.last_losses.1);
+        losses
     }
 
     /// Returns how many nodes failed in a round: were not copied, or not removed.
@@ -195,6 +209,35 @@ mod tests {
                 .for_each(|(task, done)| replay.add(id(task), done));
             assert_eq!((replay.count(), replay.sums().files), (4, 1_111));
             assert!(replay.open([id(1)]).is_empty());
+        }
+    }
+
+    #[test]
+    fn losses_of_what_each_round_does_again_are_those_of_the_last_one() {
+        let lost = |number| Losses([(ropeway_vfs::Loss::Owner, number)].into());
+        let tasks = [
+            (0, true, 10),
+            (0, false, 1),
+            (1, true, 20),
+            (1, true, 5),
+            (1, false, 2),
+        ];
+        for turned in [false, true] {
+            let mut replay = Replay::default();
+            let mut all: Vec<(u8, _)> = (1..).zip(tasks).collect();
+            if turned {
+                all.reverse();
+            }
+            for (number, (round, again, count)) in all {
+                let done = Done {
+                    round,
+                    again,
+                    losses: lost(count),
+                    ..Done::default()
+                };
+                replay.add(id(number), done);
+            }
+            assert_eq!(replay.losses(), lost(28));
         }
     }
 

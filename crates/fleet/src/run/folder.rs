@@ -75,6 +75,12 @@ impl Crew {
         {
             return Err(Error::Nested);
         }
+        if existing.is_some() && !self.is_own_folder(&target).await? {
+            let kind = ErrorKind::NameRefused;
+            let mut refused = ropeway_vfs::Error::new(ropeway_vfs::Op::MakeDir, path, kind);
+            refused.source = Some(std::io::Error::other(Collision::Case.to_string()));
+            return Err(Error::target(refused));
+        }
         let collected = match scope {
             Scope::Range(range) => {
                 let may_have_more = existing.is_some() && self.deletes();

@@ -61,7 +61,7 @@ impl Crew {
         // All of it is done again.
         self.open_ledger(Ledger::default());
         self.look_what_is_done().await?;
-        let mut late = Late::new(claim, round);
+        let mut late = Late::of_folders(claim, round);
         let own = self.segments_by_folder(|folder| u32::from(folder) % shards == shard);
         let (mut number, mut records) = (0_usize, Vec::new());
         for (folder, is_there) in own.await? {
@@ -97,7 +97,7 @@ impl Crew {
         // All of it is done again.
         self.open_ledger(Ledger::default());
         self.look_what_is_done().await?;
-        let mut late = Late::new(claim, round);
+        let mut late = Late::of_folders(claim, round);
         let mut folders = Folders::default();
         let mut number = 0;
         loop {

@@ -105,6 +105,51 @@ fn a_name_of_a_file_that_becomes_a_link_fails() {
     assert_eq!(failed(&world, &store), ["b"]);
 }
 
+/// It failed in every further round, though its copy is of the time when it was listed.
+#[test]
+fn a_name_that_is_replaced_before_a_resume_does_not_fail() {
+    let world = World::new();
+    let (crew, store) = crew(&world, || ());
+    simulate(&world.clock, async {
+        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+        world.source.remove_file(&path("b")).await.unwrap();
+        world.source.make_symlink(&path("b"), b"a").await.unwrap();
+        assert!(store.add_round(1, &[]).await.unwrap());
+        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
+    });
+    assert_eq!(failed(&world, &store), [""; 0]);
+    assert_eq!(world.target.content(&path("t/b")).unwrap(), b"content");
+}
+
+/// A copy of a folder of the source kept its permissions there, and no worker, nor a later job, could go on.
+#[test]
+fn a_stage_with_a_folder_that_may_not_be_written_to_is_removed() {
+    let world = World::new();
+    let claim = ClaimId {
+        task: Task::root().id(),
+        epoch: Epoch(1),
+    };
+    let tree = Arc::clone(&world.target) as Arc<dyn Tree>;
+    let stage = Store::new(tree, path(CATALOG), WorkerId(1)).stage(claim);
+    let rule = format!("remove:path={stage}/0/f,kind=permission_denied,nth=1");
+    let target = world.faulty(&world.target, &rule);
+    let store = Store::new(Arc::clone(&target) as _, path(CATALOG), WorkerId(1));
+    simulate(&world.clock, async {
+        let job = JobFile::new("s".to_owned(), "t".to_owned());
+        store.create(&job).await.unwrap();
+        store.open_stage(claim).await.unwrap();
+        let folder = path(&format!("{stage}/0"));
+        world.target.make_dir(&folder, 0o555).await.unwrap();
+        world
+            .target
+            .insert_file(&path(&format!("{stage}/0/f")), b"f")
+            .unwrap();
+        store.close_stage(claim).await.unwrap();
+        assert!(world.target.metadata(&stage).await.is_err());
+    });
+    assert_eq!(target.fired(), [1]);
+}
+
 /// Of a file that became a folder, what failed below it was not told.
 #[test]
 fn a_file_that_becomes_a_folder_fails() {

@@ -36,6 +36,8 @@ pub(super) struct Late {
     segments: u32,
     staged: u32,
     pub(super) sums: Sums,
+    /// Whether each round does all of it again.
+    pub(super) again: bool,
 }
 
 impl Late {
@@ -46,6 +48,15 @@ impl Late {
             segments: 0,
             staged: 0,
             sums: Sums::default(),
+            again: false,
+        }
+    }
+
+    /// Makes the state of a task of folders: each round sets the attributes of all.
+    pub(super) fn of_folders(claim: ClaimId, round: u32) -> Self {
+        Self {
+            again: true,
+            ..Self::new(claim, round)
         }
     }
 
@@ -141,6 +152,7 @@ impl Crew {
         let done = Done {
             round: late.round,
             sums: late.sums,
+            again: late.again,
             ..Done::default()
         };
         self.store.finish(late.claim, &self.with_ledger(done)).await
@@ -156,7 +168,10 @@ impl Crew {
         let mut late = Late::new(claim, round);
         let mut groups = Groups::new(shard, shards);
         self.each_record(|of, record| {
-            if let State::Linked(id) = record.state {
+            // An earlier claim may have listed what was something else when the last one came to it.
+            if let State::Linked(id) = record.state
+                && self.state.lock().replay.is_last(of)
+            {
                 groups.add(id, record.path, self.listed_in(of, round));
             }
         })
@@ -201,7 +216,10 @@ impl Crew {
             let metadata = match self.ends.source.metadata(&path).await {
                 Ok(metadata) if metadata.kind == Kind::File => metadata,
                 Ok(_) => {
-                    failed.push((path, OTHER_KIND.to_owned()));
+                    // A later round does not list it again: the copy is of the time when it was listed.
+                    if listed == round || !self.is_on_target(&path).await? {
+                        failed.push((path, OTHER_KIND.to_owned()));
+                    }
                     continue;
                 }
                 Err(error) if is_removed(error.kind, (listed, round)) => continue,
@@ -307,8 +325,10 @@ impl Crew {
             let mut moved = self.mover.copy(&stage, &moves).await?;
             self.lose_all(&self.mover.take_losses());
             for (wanted, moved) in moves.iter().zip(&mut moved) {
-                if !self.is_still(wanted).await? {
-                    *moved = Moved::Failed(REPLACED.to_owned());
+                if matches!(moved, Moved::Copied { .. })
+                    && let Some(reason) = self.why_not_still(wanted).await?
+                {
+                    *moved = Moved::Failed(reason);
                 }
             }
             self.note_moved(late, &mut records, moved);
@@ -318,13 +338,22 @@ impl Crew {
         Ok(records)
     }
 
-    /// Whether a name of the source is still that of the file that was to be copied. Else its other names would get the
-    /// content of another file.
-    async fn is_still(&self, wanted: &Move) -> Result<bool> {
+    /// Returns why a name of the source is not that of the file any more that was to be copied: its other names would
+    /// get the content of another file.
+    async fn why_not_still(&self, wanted: &Move) -> Result<Option<String>> {
         match self.ends.source.metadata(&wanted.source).await {
-            Ok(found) => Ok(found.id == wanted.metadata.id),
-            Err(error) if is_of_node(error.kind) => Ok(false),
+            Ok(found) if found.id == wanted.metadata.id => Ok(None),
+            Ok(_) => Ok(Some(REPLACED.to_owned())),
+            Err(error) if is_of_node(error.kind) => Ok(Some(error.to_string())),
             Err(error) => Err(Error::source(error)),
+        }
+    }
+
+    /// Whether something stands under a name on the target.
+    async fn is_on_target(&self, path: &RelPath) -> Result<bool> {
+        match self.ends.target_path(path) {
+            Ok(target) => Ok(matches!(self.examine(&target).await?, Ok(Some(_)))),
+            Err(_) => Ok(false),
         }
     }
 

@@ -12,7 +12,8 @@ pub(super) struct Ledger {
     fresh: Losses,
     /// What was lost in all, by earlier claims too.
     lost: Losses,
-    /// Files that earlier claims copied, and their bytes. To this one they look equal.
+    /// Files that earlier claims copied, and their bytes. To this one they look equal; those that it copies once more
+    /// count twice.
     copied: (u64, u64),
 }
 
@@ -57,6 +58,8 @@ impl Crew {
 
     /// Begins the account of a task.
     pub(super) fn open_ledger(&self, ledger: Ledger) {
+        // Those of a copy that ended early, which is made again.
+        drop(self.mover.take_losses());
         self.state.lock().ledger = ledger;
     }
 

@@ -107,6 +107,15 @@ impl Crew {
         Ok(tasks.iter().filter(|task| claims.last(**task).is_none()).count())
     }
 
+    /// Returns the task of this worker, for display.
+    pub fn task(&self) -> Option<String> {
+        self.state
+            .lock()
+            .message
+            .as_ref()
+            .map(|message| message.task.to_string())
+    }
+
     /// Notes the task that this worker has now, and tells the others at once if it was idle.
     pub(super) async fn has_task(&self, message: &Message) {
         let was_idle = {

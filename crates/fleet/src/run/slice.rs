@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use ropeway_copy::is_temporary;
 use ropeway_plan::names::{Collision, case_key};
 use ropeway_plan::{Decision, decide};
-use ropeway_vfs::{DirEntry, FileId, Kind, Metadata, MetadataChange, Name, RelPath};
+use ropeway_vfs::{Kind, Metadata, MetadataChange, Name, RelPath};
 
 use super::mover::{Move, Moved};
 use super::takeover::staged;
@@ -16,9 +16,6 @@ use crate::claim::ClaimId;
 use crate::error::{Error, Result};
 use crate::worker::{Item, Outcome};
 
-/// Entries that are asked for at once.
-const CHUNK: usize = 1_024;
-
 /// Operations on the target at once.
 pub(super) const AT_ONCE: usize = 16;
 
@@ -26,9 +23,6 @@ pub(super) const AT_ONCE: usize = 16;
 /// of what has its name already are set there, so no folder that is gone keeps a late worker from
 /// it: after a pause it sets those of so many nodes at most.
 pub(super) const ATTRIBUTES_EACH: usize = 16;
-
-/// An item, its name on the target, and what stands there.
-type Standing<'a> = (&'a Item, &'a Name, &'a Metadata);
 
 impl Crew {
     /// Carries out the step of a copy. Returns what became of each item.
@@ -148,9 +142,8 @@ impl Crew {
             .lookup(&folder, &names)
             .await
             .map_err(Error::target)?;
-        let items = (group.iter().zip(&mapped)).filter_map(|(item, mapped)| mapped.is_ok().then_some(item));
-        let standing = (items.zip(&names).zip(&found))
-            .filter_map(|((item, name), found)| Some((item, name, found.as_ref().ok()?.as_ref()?)));
+        let standing = (names.iter().zip(&found))
+            .filter_map(|(name, found)| found.as_ref().is_ok_and(Option::is_some).then_some(name));
         let others = self.of_others(&folder, standing.collect()).await?;
         let mut found = names.into_iter().zip(found);
         let mut results = Vec::with_capacity(group.len());
@@ -167,68 +160,34 @@ impl Crew {
         Ok(results)
     }
 
-    /// Returns those of some names of one folder under which the target shows a node that stands there for another
-    /// name of the source. Names that differ in case as far as [`case_key`] knows are no such names: only one of
-    /// them is copied, so it is the same file, whose name changed in case since an earlier job. But a target may take
-    /// more names for one than that, also a short name for a long one.
-    async fn of_others(&self, folder: &RelPath, standing: Vec<Standing<'_>>) -> Result<HashSet<Name>> {
-        let mut others = HashSet::new();
+    /// Returns those of some names of one folder under which the target shows a node that it lists under another name.
+    /// Names that differ in case as far as [`case_key`] knows are no such names: only one of them is copied, so it is
+    /// the same file, whose name changed in case since an earlier job. But a target may take more names for one than
+    /// that, also a short name for a long one; what stands there may be the copy of another file, or be no copy.
+    async fn of_others(&self, folder: &RelPath, standing: Vec<&Name>) -> Result<HashSet<Name>> {
+        let mut odd: HashMap<Name, Name> = HashMap::new();
         if self.ends.target.capabilities().case_sensitive {
-            return Ok(others);
+            return Ok(HashSet::new());
         }
-        let mut odd: HashMap<Name, Standing<'_>> = HashMap::new();
-        for (item, name, found) in standing {
+        for name in standing {
             if !self.is_exactly(folder, name).await? {
-                odd.insert(case_key(name), (item, name, found));
+                odd.insert(case_key(name), name.clone());
             }
         }
-        let shown = match odd.is_empty() {
-            true => return Ok(others),
-            false => self.shown_as(folder, &mut odd).await?,
-        };
-        for (key, (item, name, _)) in odd {
-            let is_other = match shown.get(&key) {
-                Some(shown) => match self.ends.source.metadata(&item.folder.join(shown)).await {
-                    // A source that ignores case may find the same file.
-                    Ok(other) => other.id.is_none() || other.id != item.metadata.id,
-                    Err(error) if error.kind.is_absence() => false,
-                    Err(error) if is_of_node(error.kind) => true,
-                    Err(error) => return Err(Error::source(error)),
-                },
-                // It is not known what stands there.
-                None => true,
-            };
-            if is_other {
-                others.insert(name.clone());
+        if !odd.is_empty() {
+            let listed = self.ends.target.names_with_prefix(folder, b"").await;
+            for name in listed.map_err(Error::target)? {
+                odd.remove(&case_key(&name));
             }
         }
-        Ok(others)
+        Ok(odd.into_values().collect())
     }
 
-    /// Finds the names under which the target lists nodes that it shows under others, by number. `odd` are the names
-    /// asked for, by their keys; those that differ from a listed one in case only are taken out.
-    async fn shown_as(
-        &self,
-        folder: &RelPath,
-        odd: &mut HashMap<Name, Standing<'_>>,
-    ) -> Result<HashMap<Name, Name>> {
-        let numbers: HashMap<FileId, Name> = (odd.iter())
-            .filter_map(|(key, (_, _, found))| found.id.map(|id| (id, key.clone())))
-            .collect();
-        let mut shown = HashMap::new();
-        let mut listing = self.ends.target.list(folder).await.map_err(Error::target)?;
-        loop {
-            let entries = listing.next(CHUNK).await.map_err(Error::target)?;
-            if entries.is_empty() || odd.is_empty() {
-                return Ok(shown);
-            }
-            for DirEntry { name, metadata } in entries {
-                odd.remove(&case_key(&name));
-                let id = metadata.ok().and_then(|metadata| metadata.id);
-                if let Some(key) = id.and_then(|id| numbers.get(&id)) {
-                    shown.insert(key.clone(), name);
-                }
-            }
+    /// Whether a folder that the target shows under a name is the one of that name, and not one that it takes for it.
+    pub(super) async fn is_own_folder(&self, path: &RelPath) -> Result<bool> {
+        match (path.parent(), path.file_name()) {
+            (Some(above), Some(name)) => Ok(self.of_others(&above, vec![&name]).await?.is_empty()),
+            _ => Ok(true),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trees::Opener;
+use crate::url::SmbUrl;
 
 /// Longest name of a target that is part of the name of its catalog. Longer names are hashed.
 const NAME_MAX: usize = 200;
@@ -119,7 +120,8 @@ impl Target {
         let (Place::Remote(own), Place::Remote(url)) = (&self.place, source_place(&path)?) else {
             return Ok(path);
         };
-        if own.server == url.server {
+        let machine = |url: &SmbUrl| (url.server.host.clone(), url.server.port);
+        if machine(own) == machine(&url) {
             return Ok(path);
         }
         let message = format!("the job names another server as its source: {url}");
@@ -238,6 +240,23 @@ mod tests {
         );
         let missing = Target::find(&root.join("none/copy")).err().unwrap();
         assert_eq!(missing.code, code::TARGET);
+    }
+
+    /// The login of the worker could be passed on, or guessed from.
+    #[test]
+    fn a_job_on_a_share_does_not_send_workers_to_another_server() {
+        let share = Target::find(Path::new("smb://ann@nas/data/copy")).unwrap();
+        for own in ["/srv/data", "smb://bob@nas/other"] {
+            assert_eq!(share.source_of_job(own).unwrap(), Path::new(own));
+        }
+        for other in ["smb://ann@evil/other", "smb://ann@nas:4455/other"] {
+            let refused = share.source_of_job(other).unwrap_err();
+            assert_eq!(refused.code, code::USAGE, "{other}");
+        }
+        // A local one was examined: nobody else can write to it.
+        let folder = tempfile::tempdir().unwrap();
+        let local = Target::find(&folder.path().join("copy")).unwrap();
+        assert!(local.source_of_job("smb://ann@other/data").is_ok());
     }
 
     #[test]

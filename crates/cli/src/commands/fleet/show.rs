@@ -142,7 +142,13 @@ fn lines(fleet: &Fleet, lists_failures: bool) -> Vec<String> {
     ];
     if !is_complete {
         let workers = format::counted(fleet.workers_present, "worker", "workers");
-        lines.push(format!("rate     {} · {workers}", fleet.speed()));
+        // Each worker tells its rates from its second sign of life on.
+        let is_known = fleet.workers.iter().any(|worker| worker.rates.is_some());
+        let speed = match is_known || fleet.workers_present == 0 {
+            true => fleet.speed(),
+            false => "not known yet".to_owned(),
+        };
+        lines.push(format!("rate     {speed} · {workers}"));
         lines.push(format!("left     {}", fleet.left()));
     }
     lines.push(format!("failed   {}", format::count(fleet.failed)));
@@ -275,6 +281,13 @@ mod tests {
             assert!(all.iter().any(|line| line == expected), "{expected}: {all:#?}");
         }
         assert!(all[2].contains("1,000 of about 2,000 files"), "{all:#?}");
+        assert!(all[3].contains("files/s"), "{all:#?}");
+        let young = Fleet {
+            workers: vec![worker("silent")],
+            workers_present: 1,
+            ..fleet.clone()
+        };
+        assert_eq!(lines(&young, false)[3], "rate     not known yet · 1 worker");
         let complete = Fleet {
             phase: "complete".into(),
             ..fleet

@@ -103,7 +103,7 @@ fn check_arguments(args: &FleetSubmitArgs, source: &Place, target: &Target) -> R
         && path.to_str().is_none()
     {
         let message = format!("{source} is not UTF-8, so workers could not be told of it");
-        return Err(Failure::usage(message).hint("reach it by another path, such as a symbolic link"));
+        return Err(Failure::usage(message).hint("reach it by another path, such as a bind mount"));
     }
     if args.queue.is_none() && args.nats.is_given() {
         return Err(Failure::usage("--nats-… is of no use without --queue")

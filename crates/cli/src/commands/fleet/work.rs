@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropeway_copy::RuntimeClock;
+use ropeway_fleet::job::QueueServer;
 use ropeway_fleet::run::{Crew, Ended, Ends, EngineMover, WorkOptions};
 use ropeway_fleet::status::{Progress, Reader, Status};
 use ropeway_fleet::store::{Run, Store};
@@ -19,6 +20,7 @@ use super::place::{Target, opener, source_place};
 use super::scratch::Scratch;
 use super::{failure, no_job, queue, show};
 use crate::args::FleetWorkArgs;
+use crate::commands::ls::printable;
 use crate::commands::nodes::{self, Printer};
 use crate::failure::{Failure, code};
 use crate::job::Signals;
@@ -27,6 +29,9 @@ use crate::ui::format;
 
 /// Shortest and longest lease. A shorter one is over while a device flushes; a longer one is no use.
 const LEASES: (Duration, Duration) = (Duration::from_secs(2), LEASE_MAX);
+
+/// Time between two lines of a worker.
+const TELLS_EACH: Duration = Duration::from_secs(60);
 
 /// Looks for tasks in the time of one lease.
 const POLLS_PER_LEASE: u32 = 30;
@@ -68,12 +73,15 @@ async fn work(args: &FleetWorkArgs, retries: bool, servers: &Servers) -> Result<
             return Err(failure);
         }
     };
-    if retries && status.state == Progress::Complete && status.failed > 0 {
-        // A worker that is refused must not open a job again that is complete.
-        crew.check_ends().await.map_err(fail)?;
-        reader.retry(&store, status.rounds).await.map_err(fail)?;
-    }
-    let ended = until_done(&crew, &mut signals).await;
+    let working = async {
+        if retries && status.state == Progress::Complete && status.failed > 0 {
+            // A worker that is refused must not open a job again that is complete.
+            crew.check_ends().await?;
+            reader.retry(&store, status.rounds).await?;
+        }
+        until_done(&crew, &mut signals, !args.json).await
+    };
+    let ended = working.await;
     line.log_off().await;
     let ended = ended.map_err(fail)?;
     if ended == Ended::Stopped {
@@ -125,7 +133,8 @@ async fn begin(
     .with_shares(limited.shares);
     let options = options(args);
     let store = Arc::new(store);
-    let queue = queue::open(job.queue.as_ref(), &args.nats, (&store, &clock), options.lease).await?;
+    let server = queue_of(args, target, job.queue.as_ref())?;
+    let queue = queue::open(server.as_ref(), &args.nats, (&store, &clock), options.lease).await?;
     let ends = Ends::new(source, tree, target.path.clone());
     let mut crew = Crew::new(ends, (Arc::clone(&store), queue), Arc::new(mover), clock, options);
     crew.sharers = sharers;
@@ -134,6 +143,31 @@ async fn begin(
         crew.signs = Arc::new(store.through(tree));
     }
     Ok((crew.about(about()), scratch))
+}
+
+/// Returns the server of NATS that this worker uses. Whoever may write to a share may have written its jobs, so a login is
+/// sent to a server only if this worker was told of it.
+fn queue_of(
+    args: &FleetWorkArgs,
+    target: &Target,
+    of_job: Option<&QueueServer>,
+) -> Result<Option<QueueServer>, Failure> {
+    let Some(server) = of_job else {
+        return match args.queue {
+            Some(_) => Err(Failure::usage(
+                "--queue: the job has no server that hands out tasks",
+            )),
+            None => Ok(None),
+        };
+    };
+    if args.queue.is_none() && args.nats.is_given() && target.place.url().is_some() {
+        let message = format!("the job names {} as its NATS server", server.servers);
+        return Err(Failure::usage(message).hint("if it is the right one, give it with --queue"));
+    }
+    Ok(Some(QueueServer {
+        servers: args.queue.as_ref().unwrap_or(&server.servers).clone(),
+        ..server.clone()
+    }))
 }
 
 fn options(args: &FleetWorkArgs) -> WorkOptions {
@@ -172,13 +206,17 @@ fn scratch_folder() -> Result<Scratch, Failure> {
     })
 }
 
-/// Works until the job is complete, or until a signal. A second signal ends the process at once.
-async fn until_done(crew: &Crew, signals: &mut Signals) -> ropeway_fleet::error::Result<Ended> {
+/// Works until the job is complete, or until a signal. A second signal ends the process at once. `tells`: what it does is
+/// told from time to time.
+async fn until_done(crew: &Crew, signals: &mut Signals, tells: bool) -> ropeway_fleet::error::Result<Ended> {
     let mut working = pin!(crew.work());
-    tokio::select! {
-        biased;
-        ended = &mut working => return ended,
-        () = signals.stop() => {}
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut working => return ended,
+            () = signals.stop() => break,
+            () = tokio::time::sleep(TELLS_EACH), if tells => crate::ui::messages::print_stderr(&doing(crew)),
+        }
     }
     crew.stop.store(true, Ordering::Release);
     crate::ui::messages::print_stderr(
@@ -189,6 +227,20 @@ async fn until_done(crew: &Crew, signals: &mut Signals) -> ropeway_fleet::error:
         ended = working => ended,
         () = signals.stop() => std::process::exit(i32::from(code::INTERRUPTED)),
     }
+}
+
+/// Returns what a worker has done until now, and does.
+fn doing(crew: &Crew) -> String {
+    let copied = crew.counters.files.load(Ordering::Relaxed);
+    let bytes = crew.counters.bytes.load(Ordering::Relaxed) + crew.counters.parts.load(Ordering::Relaxed);
+    let task = crew.task();
+    // Its names are those of the source.
+    printable(&format!(
+        "copied {}, {}; {}",
+        format::counted(copied, "file", "files"),
+        format::bytes(bytes),
+        task.as_deref().unwrap_or("no task is free")
+    ))
 }
 
 /// Prints what the job came to, and returns the exit code.
@@ -218,4 +270,49 @@ fn report(args: &FleetWorkArgs, crew: &Crew, store: &Store, status: &Status) -> 
     printer.done();
     show::tell_failures(&mut printer, status);
     printer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command, FleetCommand};
+
+    fn args(arguments: &[&str]) -> FleetWorkArgs {
+        let all = ["ropeway", "fleet", "work"].iter().chain(arguments);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Fleet(fleet) => match fleet.command {
+                FleetCommand::Work(args) => args,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_login_is_sent_to_a_server_of_nats_only_if_the_worker_was_told_of_it() {
+        let of_job = QueueServer {
+            servers: "nats://evil:4222".to_owned(),
+            replicas: 1,
+        };
+        let queue = |dst: &str, flags: &[&str], of_job: Option<&QueueServer>| {
+            let args = args(&[flags, &[dst]].concat());
+            let target = Target::find(Path::new(dst)).unwrap();
+            queue_of(&args, &target, of_job).map(|server| server.map(|server| server.servers))
+        };
+        let share = "smb://ann@nas/data/copy";
+        let login = ["--nats-user", "ann"];
+        assert_eq!(queue(share, &login, Some(&of_job)).unwrap_err().code, code::USAGE);
+        let given = [&login[..], &["--queue", "nats://own:4222"]].concat();
+        let own = queue(share, &given, Some(&of_job)).unwrap();
+        assert_eq!(own.as_deref(), Some("nats://own:4222"));
+        // Without a login there is nothing to lose; a local folder was examined.
+        for (dst, flags) in [(share, &[][..]), ("/tmp/copy", &login)] {
+            let server = queue(dst, flags, Some(&of_job)).unwrap();
+            assert_eq!(server.as_deref(), Some("nats://evil:4222"), "{dst}");
+        }
+        assert_eq!(queue("/tmp/copy", &[], None).unwrap(), None);
+        assert!(queue("/tmp/copy", &["--queue", "nats://own:4222"], None).is_err());
+    }
 }
