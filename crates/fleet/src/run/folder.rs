@@ -59,28 +59,7 @@ impl Crew {
             let metadata = source.metadata(path).await.map_err(Error::source)?;
             worker.note_folder(path.clone(), &metadata);
         }
-        let target = self.ends.target_path(path).map_err(|error| {
-            let kind = ErrorKind::NameRefused;
-            let mut refused = ropeway_vfs::Error::new(ropeway_vfs::Op::MakeDir, path, kind);
-            refused.source = Some(std::io::Error::other(error.to_string()));
-            Error::target(refused)
-        })?;
-        let existing = match target.is_root() {
-            true => self.ends.target.metadata(&target).await.map(Some),
-            false => self.ends.make_folder(&target).await,
-        };
-        let existing = existing.map_err(Error::target)?;
-        if let Some(found) = &existing
-            && self.ends.is_source(&target, found).await?
-        {
-            return Err(Error::Nested);
-        }
-        if existing.is_some() && !self.is_own_folder(&target).await? {
-            let kind = ErrorKind::NameRefused;
-            let mut refused = ropeway_vfs::Error::new(ropeway_vfs::Op::MakeDir, path, kind);
-            refused.source = Some(std::io::Error::other(Collision::Case.to_string()));
-            return Err(Error::target(refused));
-        }
+        let (target, existing) = self.make_own_folder(path).await?;
         let collected = match scope {
             Scope::Range(range) => {
                 let may_have_more = existing.is_some() && self.deletes();
@@ -129,6 +108,32 @@ impl Crew {
             Collected::Entries(entries) => Collected::Entries(self.without_collisions(worker, path, entries)),
             ranges => ranges,
         })
+    }
+
+    /// Makes the folder of the target. Returns its path, and what stood there before.
+    async fn make_own_folder(&self, path: &RelPath) -> Result<(RelPath, Option<Metadata>)> {
+        let refused = |reason: String| {
+            let kind = ErrorKind::NameRefused;
+            let mut refused = ropeway_vfs::Error::new(ropeway_vfs::Op::MakeDir, path, kind);
+            refused.source = Some(std::io::Error::other(reason));
+            Error::target(refused)
+        };
+        let target = self.ends.target_path(path);
+        let target = target.map_err(|error| refused(error.to_string()))?;
+        let existing = match target.is_root() {
+            true => self.ends.target.metadata(&target).await.map(Some),
+            false => self.ends.make_folder(&target).await,
+        };
+        let existing = existing.map_err(Error::target)?;
+        if let Some(found) = &existing
+            && self.ends.is_source(&target, found).await?
+        {
+            return Err(Error::Nested);
+        }
+        if existing.is_some() && !self.is_own_folder(&target).await? {
+            return Err(refused(Collision::Case.to_string()));
+        }
+        Ok((target, existing))
     }
 
     async fn collect(
