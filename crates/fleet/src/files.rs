@@ -48,6 +48,14 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("letters and digits are a name")
 }
 
+/// Makes a change of the permission bits alone.
+pub(crate) fn of_mode(mode: u32) -> MetadataChange {
+    MetadataChange {
+        mode: Some(mode),
+        ..MetadataChange::default()
+    }
+}
+
 impl Files {
     pub(crate) fn new(tree: Arc<dyn Tree>, temporary: RelPath, prefix: String) -> Self {
         Self {
@@ -218,11 +226,7 @@ impl Files {
                     // A copy of a folder of the source, with its permissions.
                     Err(error) if error.kind == ErrorKind::PermissionDenied && !is_opened => {
                         is_opened = true;
-                        let change = MetadataChange {
-                            mode: Some(0o700),
-                            ..MetadataChange::default()
-                        };
-                        match self.tree.set_metadata(&path, &change).await {
+                        match self.tree.set_metadata(&path, &of_mode(0o700)).await {
                             Err(error) if error.kind.is_absence() => return Ok(()),
                             set => drop(set?),
                         }

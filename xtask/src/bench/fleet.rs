@@ -302,12 +302,10 @@ impl Ground {
             .then(|| Nats::new().in_namespace(far()).below(place.path()).start())
             .transpose()?;
         // fpsync calls `ssh OPTIONS WORKER COMMAND`.
-        let ssh = place.path().join("bin/ssh");
-        fs::write(
-            &ssh,
+        write_program(
+            &place.path().join("bin/ssh"),
             "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nworker=$1\nshift\nexec ip netns exec \"$worker\" /bin/sh -c \"$*\"\n",
         )?;
-        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755))?;
         Ok(Self {
             ropeway,
             serve,
@@ -316,6 +314,16 @@ impl Ground {
             place,
             lines,
         })
+    }
+
+    /// Returns the share as clients reach it.
+    fn remote<'a>(&self, home: &'a Path) -> Remote<'a> {
+        Remote {
+            address: self.serve.address(),
+            user: USER,
+            password: PASSWORD,
+            scratch: home,
+        }
     }
 
     fn folder(&self, name: &str) -> PathBuf {
@@ -348,13 +356,7 @@ impl Ground {
 
     fn fleet(&self, source: &Path, nats: Option<&Instance>, (workers, limit): (u8, Duration)) -> Result<f64> {
         let home = self.folder("home");
-        let remote = Remote {
-            address: self.serve.address(),
-            user: USER,
-            password: PASSWORD,
-            scratch: &home,
-        };
-        let target = remote.url(&format!("{SHARE}/{COPY}"));
+        let target = self.remote(&home).url(&format!("{SHARE}/{COPY}"));
         let command = |arguments: &[&str]| {
             let mut command = procfs::clean(&self.ropeway, &home);
             command
@@ -442,6 +444,11 @@ impl Drop for Running {
             let _ = kill_group(child);
         }
     }
+}
+
+fn write_program(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 fn netns(name: &str) -> PathBuf {

@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
 use ropeway_plan::names::{case_key, normalized};
-use ropeway_vfs::{
-    DirEntry, Error as VfsError, ErrorKind, Metadata, MetadataChange, Name, Op, Pending, RelPath,
-};
+use ropeway_vfs::{DirEntry, Error as VfsError, ErrorKind, Metadata, Name, Op, Pending, RelPath};
 
 use super::ends::OWNER_ALL;
 use super::late::Late;
@@ -16,7 +14,7 @@ use super::{Crew, is_of_node};
 use crate::catalog::{Record, SegmentId, State, encode};
 use crate::claim::ClaimId;
 use crate::error::{Error, Result};
-use crate::files::is_of_ropeway;
+use crate::files::{is_of_ropeway, of_mode};
 use crate::task::{NameRange, shard_of};
 use crate::worker::Worker;
 
@@ -317,11 +315,8 @@ impl Crew {
     /// Gives a folder the permissions that its owner needs to move and empty it.
     async fn open_folder(&self, path: &RelPath, found: &Metadata) {
         if let Some(mode) = found.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
-            let change = MetadataChange {
-                mode: Some(mode | OWNER_ALL),
-                ..MetadataChange::default()
-            };
             // If this is refused, what follows tells.
+            let change = of_mode(mode | OWNER_ALL);
             let _ = self.ends.target.set_metadata(path, &change).await;
         }
     }
@@ -371,11 +366,7 @@ impl Crew {
         if !matches!(reason, Ok(None)) {
             // The deepest first: the others may be in its way.
             for (path, mode) in opened.into_iter().rev() {
-                let change = MetadataChange {
-                    mode: Some(mode),
-                    ..MetadataChange::default()
-                };
-                if let Err(error) = self.ends.target.set_metadata(&path, &change).await {
+                if let Err(error) = self.ends.target.set_metadata(&path, &of_mode(mode)).await {
                     tracing::warn!(%error, "a folder that stays keeps the permissions for its removal");
                 }
             }

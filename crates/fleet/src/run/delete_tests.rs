@@ -3,12 +3,7 @@ use std::sync::Arc;
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::{MetadataChange, Tree};
 
-use crate::job::JobFile;
-use crate::run::late::tests::{CATALOG, World, path};
-use crate::run::{Ended, WorkOptions};
-use crate::status::Reader;
-use crate::store::Store;
-use crate::workers::WorkerId;
+use crate::run::world::{World, path};
 
 /// Runs a job that deletes, with `old` on the target, whose owner may not list it. Returns what failed, and the
 /// permissions of `old` if it is still there.
@@ -30,21 +25,10 @@ fn after_job(on_target: &str) -> (Vec<String>, Option<u32>) {
     });
     // This tree lets everybody in.
     let target: Arc<dyn Tree> = world.faulty(tree, on_target);
-    let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
-    let source = Arc::clone(&world.source) as _;
-    let crew = world.crew_with(Arc::clone(&store), source, target, WorkOptions::default());
-    simulate(&world.clock, async {
-        let job = JobFile::new("s".to_owned(), "t".to_owned()).with_deletions(true);
-        store.create(&job).await.unwrap();
-        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
-        let failures = Reader::default().failures(&store).await.unwrap();
-        let mode = tree
-            .metadata(&path("t/old"))
-            .await
-            .ok()
-            .and_then(|found| found.mode);
-        (failures.keys().map(ToString::to_string).collect(), mode)
-    })
+    let (failures, _) = world.failures_of_deleting(target);
+    let found = simulate(&world.clock, tree.metadata(&path("t/old")));
+    let mode = found.ok().and_then(|found| found.mode);
+    (failures.keys().map(ToString::to_string).collect(), mode)
 }
 
 /// It was listed before it got the permissions for that.

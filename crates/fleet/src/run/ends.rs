@@ -10,7 +10,7 @@ use ropeway_vfs::{
 };
 
 use crate::error::{Error as FleetError, Result as FleetResult};
-use crate::files::{CATALOG_PREFIX, name as file_name};
+use crate::files::{CATALOG_PREFIX, name as file_name, of_mode};
 
 /// Permission bits that the owner of a folder needs to fill, move and empty it.
 pub(super) const OWNER_ALL: u32 = 0o700;
@@ -130,12 +130,8 @@ impl Ends {
         let Some(mode) = metadata.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) else {
             return Ok(metadata);
         };
-        let change = MetadataChange {
-            mode: Some(mode | OWNER_ALL),
-            ..MetadataChange::default()
-        };
         // If this is refused, the first file that does not fit tells.
-        let _ = self.target.set_metadata(path, &change).await;
+        let _ = self.target.set_metadata(path, &of_mode(mode | OWNER_ALL)).await;
         Ok(metadata)
     }
 

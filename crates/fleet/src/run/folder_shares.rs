@@ -57,11 +57,7 @@ impl Crew {
         (claim, round): (ClaimId, u32),
         (shard, shards): (u32, u32),
     ) -> Result<()> {
-        self.take_over(claim).await?;
-        // All of it is done again.
-        self.open_ledger(Ledger::default());
-        self.look_what_is_done().await?;
-        let mut late = Late::of_folders(claim, round);
+        let mut late = self.begin_folders(claim, round).await?;
         let own = self.segments_by_folder(|folder| u32::from(folder) % shards == shard);
         let (mut number, mut records) = (0_usize, Vec::new());
         for (folder, is_there) in own.await? {
@@ -93,11 +89,7 @@ impl Crew {
 
     /// Sets the attributes of all folders that are left, the deepest first.
     pub(super) async fn run_folder_times(&self, claim: ClaimId, round: u32) -> Result<()> {
-        self.take_over(claim).await?;
-        // All of it is done again.
-        self.open_ledger(Ledger::default());
-        self.look_what_is_done().await?;
-        let mut late = Late::of_folders(claim, round);
+        let mut late = self.begin_folders(claim, round).await?;
         let mut folders = Folders::default();
         let mut number = 0;
         loop {
@@ -117,6 +109,15 @@ impl Crew {
                 return self.finish_late(late).await;
             }
         }
+    }
+
+    /// Begins a task of folders.
+    async fn begin_folders(&self, claim: ClaimId, round: u32) -> Result<Late> {
+        self.take_over(claim).await?;
+        // What an earlier claim did is done again.
+        self.open_ledger(Ledger::default());
+        self.look_what_is_done().await?;
+        Ok(Late::of_folders(claim, round))
     }
 
     /// Collects the folders that the tasks of the phase before have left; all, if there was no such phase.

@@ -7,14 +7,14 @@ use super::is_harmless;
 use crate::catalog::{Block, State};
 use crate::coordinator::folder_shares;
 use crate::job::JobFile;
-use crate::run::late::tests::{World, path};
+use crate::run::world::{World, path};
 use crate::run::{Ended, WorkOptions};
 use crate::status::Reader;
 use crate::store::Store;
 use crate::task::{Task, Work};
 use crate::workers::WorkerId;
 
-const CATALOG: &str = crate::run::late::tests::CATALOG;
+const CATALOG: &str = crate::run::world::CATALOG;
 
 #[test]
 fn a_folder_that_locks_others_out_is_in_the_way() {

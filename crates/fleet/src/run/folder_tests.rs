@@ -5,11 +5,9 @@ use ropeway_vfs::clock::simulate;
 
 use crate::catalog::{Block, Record, State};
 use crate::job::JobFile;
-use crate::run::late::tests::{CATALOG, World, path};
+use crate::run::world::{World, path};
 use crate::run::{Ended, WorkOptions};
 use crate::status::Reader;
-use crate::store::Store;
-use crate::workers::WorkerId;
 
 /// They were left out silently. Tasks that share a folder list all of it, and each name counts in one of them.
 #[test]
@@ -38,10 +36,7 @@ fn names_like_temporary_ones_of_ropeway_are_left_out_and_count_once() {
         let mut options = WorkOptions::default();
         options.walk.entries_max = entries_max;
         let tree = |tree: &Arc<_>| Arc::clone(tree) as Arc<dyn Tree>;
-        let store = Store::new(tree(&world.target), path(CATALOG), WorkerId(1));
-        let store = Arc::new(store);
-        let (source, target) = (tree(&world.source), tree(&world.target));
-        let crew = world.crew_with(Arc::clone(&store), source, target, options);
+        let (crew, store) = world.crew(tree(&world.source), tree(&world.target), options);
         let mut skipped: Vec<Record> = Vec::new();
         let status = simulate(&world.clock, async {
             let job = JobFile::new("s".to_owned(), "t".to_owned());

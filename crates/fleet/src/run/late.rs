@@ -322,8 +322,7 @@ impl Crew {
             records.push(record(State::Copied { staged: number }));
         }
         if !moves.is_empty() {
-            let mut moved = self.mover.copy(&stage, &moves).await?;
-            self.lose_all(&self.mover.take_losses());
+            let mut moved = self.copy_moves(&stage, &moves).await?;
             for (wanted, moved) in moves.iter().zip(&mut moved) {
                 if matches!(moved, Moved::Copied { .. })
                     && let Some(reason) = self.why_not_still(wanted).await?
@@ -437,4 +436,4 @@ impl Crew {
 
 #[cfg(test)]
 #[path = "late_tests.rs"]
-pub(super) mod tests;
+mod tests;

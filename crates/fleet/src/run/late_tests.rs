@@ -6,126 +6,21 @@ use std::time::Duration;
 use futures_util::future::join;
 
 use ropeway_vfs::clock::simulate;
-use ropeway_vfs::decorate::faults::{FaultRule, Faults};
-use ropeway_vfs::{Clock, FileId, MemoryTree, MetadataChange, RelPath, Tree, VirtualClock};
+use ropeway_vfs::{Clock, FileId, MemoryTree, MetadataChange, RelPath, Tree};
 
-use crate::catalog::{Block, Record, SegmentId, State};
+use crate::catalog::{Record, SegmentId, State};
 use crate::claim::{ClaimId, Epoch};
 use crate::error::Error;
 use crate::job::{EndRules, JobFile};
 use crate::late::Groups;
-use crate::queue::ShareQueue;
-use crate::run::{Crew, Ended, Ends, PlainMover, WorkOptions};
+use crate::run::world::{CATALOG, World, path};
+use crate::run::{Ended, WorkOptions};
 use crate::source_mark::SourceMark;
 use crate::status::Reader;
 use crate::store::{Runs, Store};
 use crate::task::{Task, Work};
 use crate::worker::SliceLimits;
 use crate::workers::WorkerId;
-
-pub(in crate::run) const CATALOG: &str = ".ropeway-fleet-t";
-
-pub(in crate::run) fn path(text: &str) -> RelPath {
-    RelPath::parse(text.as_bytes()).unwrap()
-}
-
-/// A source with one file that has the names `a` and `b`, and a target.
-pub(in crate::run) struct World {
-    pub(in crate::run) clock: VirtualClock,
-    pub(in crate::run) source: Arc<MemoryTree>,
-    pub(in crate::run) target: Arc<MemoryTree>,
-}
-
-impl World {
-    pub(in crate::run) fn new() -> Self {
-        let world = Self {
-            clock: VirtualClock::new(),
-            source: Arc::new(MemoryTree::new()),
-            target: Arc::new(MemoryTree::new()),
-        };
-        world.source.insert_file(&path("a"), b"content").unwrap();
-        let (first, second) = (path("a"), path("b"));
-        simulate(&world.clock, world.source.make_hard_link(&first, &second)).unwrap();
-        simulate(&world.clock, world.target.make_dir(&path("t"), 0o700)).unwrap();
-        world
-    }
-
-    pub(in crate::run) fn faulty(&self, tree: &Arc<MemoryTree>, rules: &str) -> Arc<Faults> {
-        let rules = FaultRule::parse(rules).unwrap();
-        Faults::new(Arc::clone(tree) as _, rules, Arc::new(self.clock.clone()))
-    }
-
-    /// Returns source and target, of which the one at `end` fails by rule.
-    fn faulty_at(&self, end: &str, rules: &str) -> (Arc<Faults>, Arc<Faults>) {
-        let rules_of = |which| if end == which { rules } else { "" };
-        (
-            self.faulty(&self.source, rules_of("source")),
-            self.faulty(&self.target, rules_of("target")),
-        )
-    }
-
-    /// Runs a job, and removes its catalog. Returns its records.
-    fn run(&self, source: Arc<dyn Tree>, target: Arc<dyn Tree>) -> Vec<Record> {
-        self.segments(source, target, WorkOptions::default()).concat()
-    }
-
-    /// The same, by segment.
-    fn segments(
-        &self,
-        source: Arc<dyn Tree>,
-        target: Arc<dyn Tree>,
-        options: WorkOptions,
-    ) -> Vec<Vec<Record>> {
-        let (crew, store) = self.crew(source, target, options);
-        simulate(&self.clock, async {
-            let job = JobFile::new("s".to_owned(), "t".to_owned());
-            store.create(&job).await.unwrap();
-            assert_eq!(crew.work().await.unwrap(), Ended::Complete);
-            let mut segments = Vec::new();
-            for segment in store.segments(None).await.unwrap() {
-                let mut records = Vec::new();
-                for block in store.segment(segment).await.unwrap() {
-                    if let Block::Records(found) = block {
-                        records.extend(found);
-                    }
-                }
-                segments.push(records);
-            }
-            store.remove().await.unwrap();
-            segments
-        })
-    }
-
-    fn crew(&self, source: Arc<dyn Tree>, target: Arc<dyn Tree>, options: WorkOptions) -> (Crew, Arc<Store>) {
-        let (root, tree) = (path(CATALOG), Arc::clone(&target));
-        let store = Arc::new(Store::new(tree, root, WorkerId(1)));
-        (self.crew_with(Arc::clone(&store), source, target, options), store)
-    }
-
-    pub(in crate::run) fn crew_with(
-        &self,
-        store: Arc<Store>,
-        source: Arc<dyn Tree>,
-        target: Arc<dyn Tree>,
-        options: WorkOptions,
-    ) -> Crew {
-        let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        let queue = ShareQueue::new(Arc::clone(&store), Arc::clone(&clock), options.lease, 1);
-        let mover = PlainMover::new(Arc::clone(&source), Arc::clone(&target));
-        let ends = Ends::new(source, target, path("t"));
-        let work = (store, Arc::new(queue) as _);
-        Crew::new(ends, work, Arc::new(mover), clock, options)
-    }
-
-    fn is_linked(&self) -> bool {
-        let id = |name| {
-            simulate(&self.clock, self.target.metadata(&path(name)))
-                .unwrap()
-                .id
-        };
-        id("t/a") == id("t/b")
-    }
-}
 
 fn copies(records: &[Record]) -> usize {
     let is_copy = |record: &&Record| matches!(record.state, State::Copied { .. });

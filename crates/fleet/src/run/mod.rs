@@ -12,6 +12,8 @@ mod range;
 mod signs;
 mod slice;
 mod takeover;
+#[cfg(test)]
+mod world;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -590,5 +592,5 @@ fn may_pass(error: &Error) -> bool {
 }
 
 #[cfg(test)]
-#[path = "honest_tests.rs"]
+#[path = "crew_tests.rs"]
 mod tests;

@@ -65,7 +65,7 @@ impl Crew {
         let moves = all;
         let mut moved = match moves.is_empty() {
             true => Vec::new(),
-            false => match self.mover.copy(&stage, &moves).await {
+            false => match self.copy_moves(&stage, &moves).await {
                 Ok(moved) => moved,
                 Err(error) => {
                     self.make_room(&error, claim).await;
@@ -74,7 +74,6 @@ impl Crew {
             },
         }
         .into_iter();
-        self.lose_all(&self.mover.take_losses());
         self.counters
             .done
             .fetch_add(items.len() as u64, Ordering::Relaxed);

@@ -4,12 +4,7 @@ use std::sync::Arc;
 use ropeway_vfs::clock::simulate;
 use ropeway_vfs::{Capabilities, MemoryTree, RelPath, Tree};
 
-use crate::job::JobFile;
-use crate::run::late::tests::{CATALOG, World, path};
-use crate::run::{Ended, WorkOptions};
-use crate::status::Reader;
-use crate::store::Store;
-use crate::workers::WorkerId;
+use crate::run::world::{World, path};
 
 /// A world whose target ignores case.
 fn world() -> World {
@@ -27,18 +22,9 @@ fn world() -> World {
 
 /// Runs a job, and removes its catalog. Returns what failed.
 fn failures(world: &World) -> BTreeMap<RelPath, String> {
-    let target: Arc<dyn Tree> = Arc::clone(&world.target) as _;
-    let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
-    let source = Arc::clone(&world.source) as _;
-    let crew = world.crew_with(Arc::clone(&store), source, target, WorkOptions::default());
-    simulate(&world.clock, async {
-        let job = JobFile::new("s".to_owned(), "t".to_owned()).with_deletions(true);
-        store.create(&job).await.unwrap();
-        assert_eq!(crew.work().await.unwrap(), Ended::Complete);
-        let failures = Reader::default().failures(&store).await.unwrap();
-        store.remove().await.unwrap();
-        failures
-    })
+    let (failures, store) = world.failures_of_deleting(Arc::clone(&world.target) as _);
+    simulate(&world.clock, store.remove()).unwrap();
+    failures
 }
 
 /// Renames a file of the source, changes it, and runs a further job.

@@ -12,7 +12,7 @@ use crate::claim::{ClaimId, Epoch};
 use crate::coordinator::Plan;
 use crate::error::Error;
 use crate::job::JobFile;
-use crate::run::late::tests::{CATALOG, World, path};
+use crate::run::world::{CATALOG, World, path};
 use crate::run::{Crew, Ended, WorkOptions};
 use crate::status::Reader;
 use crate::store::Store;

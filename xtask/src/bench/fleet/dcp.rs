@@ -2,15 +2,14 @@
 //! share in the namespace of a worker, and a mount namespace in which that lies at the path that all ranks are told.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use ropeway_peers::{Remote, procfs};
+use ropeway_peers::procfs;
 
-use super::{COPY, Ground, PASSWORD, Running, SHARE, USER, netns};
+use super::{COPY, Ground, PASSWORD, Running, SHARE, netns, write_program};
 use crate::process::{find_program, run as run_command, tail};
 
 /// How long a mount may take to appear.
@@ -62,8 +61,7 @@ impl Ground {
         let mpirun = find_program("mpirun").context("mpirun is missing (Debian's openmpi-bin)")?;
         let mut mounts = self.mounts(workers)?;
         let rank = self.folder("bin/rank");
-        fs::write(&rank, RANK)?;
-        fs::set_permissions(&rank, fs::Permissions::from_mode(0o755))?;
+        write_program(&rank, RANK)?;
         let mut command = procfs::clean(&mpirun, &self.folder("home"));
         command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
         command.args(["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]);
@@ -87,21 +85,13 @@ impl Ground {
             processes: Running(Vec::new()),
         };
         let home = self.folder("home");
-        let remote = Remote {
-            address: self.serve.address(),
-            user: USER,
-            password: PASSWORD,
-            scratch: &home,
-        };
+        let url = self.remote(&home).url(SHARE);
         for number in 0..workers {
             let at = mounts.at(number);
             fs::create_dir_all(&at)?;
             let mut mount = procfs::clean(&self.ropeway, &home);
             mount.env("ROPEWAY_PASSWORD", PASSWORD);
-            mount
-                .args(["mount", "--foreground"])
-                .arg(remote.url(SHARE))
-                .arg(&at);
+            mount.args(["mount", "--foreground"]).arg(&url).arg(&at);
             // Not `ip netns exec`: that also makes a mount namespace, in which nobody else would see it.
             let mut wrapper = Command::new("nsenter");
             wrapper.arg(format!("--net={}", netns(&self.lines.near(number)).display()));

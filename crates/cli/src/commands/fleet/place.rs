@@ -15,7 +15,6 @@ use crate::failure::{Failure, code};
 use crate::place::Place;
 use crate::servers::Servers;
 use crate::trees::Opener;
-use crate::url::SmbUrl;
 
 /// Longest name of a target that is part of the name of its catalog. Longer names are hashed.
 const NAME_MAX: usize = 200;
@@ -120,8 +119,7 @@ impl Target {
         let (Place::Remote(own), Place::Remote(url)) = (&self.place, source_place(&path)?) else {
             return Ok(path);
         };
-        let machine = |url: &SmbUrl| (url.server.host.clone(), url.server.port);
-        if machine(own) == machine(&url) {
+        if (&own.server.host, own.server.port) == (&url.server.host, url.server.port) {
             return Ok(path);
         }
         let message = format!("the job names another server as its source: {url}");

@@ -9,7 +9,7 @@ use ropeway_vfs::clock::simulate;
 use ropeway_vfs::decorate::limit::RateLimit;
 use ropeway_vfs::{Loss, MemoryTree, Pending, RelPath, Tree};
 
-use super::late::tests::{CATALOG, World, path};
+use super::world::{CATALOG, World, path};
 use super::{Crew, Ended, Ledger, Move, Moved, Mover, PlainMover, WorkOptions};
 use crate::catalog::{Block, Done, Losses, Record, State};
 use crate::claim::{ClaimId, Epoch};
@@ -50,16 +50,15 @@ impl<F: Fn() + Send + Sync> Mover for Before<F> {
 fn crew(world: &World, act: impl Fn() + Send + Sync + 'static) -> (Crew, Arc<Store>) {
     let tree = |tree: &Arc<MemoryTree>| Arc::clone(tree) as Arc<dyn Tree>;
     let (source, target) = (tree(&world.source), tree(&world.target));
-    let store = Arc::new(Store::new(Arc::clone(&target), path(CATALOG), WorkerId(1)));
-    let job = JobFile::new("s".to_owned(), "t".to_owned());
-    simulate(&world.clock, store.create(&job)).unwrap();
     let mover = Before {
         inner: PlainMover::new(Arc::clone(&source), Arc::clone(&target)),
         act,
         is_done: AtomicBool::new(false),
         losses: Losses([(Loss::Owner, 1)].into()),
     };
-    let mut crew = world.crew_with(Arc::clone(&store), source, target, WorkOptions::default());
+    let (mut crew, store) = world.crew(source, target, WorkOptions::default());
+    let job = JobFile::new("s".to_owned(), "t".to_owned());
+    simulate(&world.clock, store.create(&job)).unwrap();
     crew.mover = Arc::new(mover);
     (crew, store)
 }
